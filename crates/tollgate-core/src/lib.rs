@@ -1,0 +1,51 @@
+//! The exact rate-limiting algorithms of Tollgate as pure functions.
+//!
+//! This crate contains no I/O, reads no clock and needs no runtime. A decision is a function of
+//! the stored state, the quota, the cost and `now`; stores own the atomic swap. Applications
+//! depend on the `tollgate` crate, which puts a store and a clock around it; this crate is for
+//! those who write a store of their own.
+//!
+//! # The three nouns
+//!
+//! - A [`Quota`] is a [`Rate`] with a burst, checked at construction and scaled so that all
+//!   arithmetic is exact.
+//! - A [`Rule`] names a quota, the requests it applies to and the [`Attributes`] that make its
+//!   buckets; a [`RuleSet`] turns a request into [`Charge`]s.
+//! - A [`Decision`] is what one bucket answers; [`decide_together`] decides the charges of one
+//!   request, all or none.
+//!
+//! The algorithm and its rules are on the page of [`token_bucket`]; the form of a key is on the
+//! page of [`mod@key`]. What a store must guarantee is on [`Store`].
+//!
+//! # Guarantees
+//!
+//! The ids G1 to G11 in these docs are those of the guarantees that Tollgate states and tests; see
+//! `docs/guarantees.md`.
+
+pub mod key;
+pub mod token_bucket;
+
+mod attributes;
+mod charge;
+mod cost;
+mod decision;
+mod pattern;
+mod quota;
+mod rate;
+mod rule;
+mod rule_set;
+mod store;
+mod time;
+
+pub use crate::attributes::{Attributes, DOMAIN_DEFAULT};
+pub use crate::charge::{Changes, Charge, Decisions, Operation, decide_together};
+pub use crate::cost::Cost;
+pub use crate::decision::{Allow, Decision, Deny};
+pub use crate::pattern::Pattern;
+pub use crate::quota::{Quota, QuotaError};
+pub use crate::rate::Rate;
+pub use crate::rule::{FailurePolicy, Fraction, LocalShare, Missing, Rule, RuleError};
+pub use crate::rule_set::RuleSet;
+pub use crate::store::{Store, StoreError, StoreErrorKind};
+pub use crate::time::Timestamp;
+pub use crate::token_bucket::{Bucket, Change, MAX_CLOCK_SKEW_DEFAULT, TokenBucket};
