@@ -1,9 +1,14 @@
 //! The private redis-server fixture, on real processes.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
-use std::io;
+use std::env;
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tollgate_testkit::RedisServer;
 use tollgate_testkit::redis_server::Reply;
@@ -54,6 +59,51 @@ fn a_dropped_server_leaves_no_process_and_no_directory() {
         TcpStream::connect(address).unwrap_err().kind(),
         io::ErrorKind::ConnectionRefused
     );
+}
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+fn owner_that_is_killed() {
+    if env::var_os("TOLLGATE_TESTKIT_OWNER").is_none() {
+        return;
+    }
+    let server = RedisServer::start().unwrap();
+    println!("server {} {}", server.port(), directory(&server).display());
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn a_server_whose_owner_is_killed_leaves_no_process_and_no_directory() {
+    let mut owner = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "owner_that_is_killed", "--nocapture"])
+        .env("TOLLGATE_TESTKIT_OWNER", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = BufReader::new(owner.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .find_map(|line| Some(line.split_once("server ")?.1.to_owned()))
+        .unwrap();
+    let (port, dir) = line.split_once(' ').unwrap();
+    let dir = Path::new(dir);
+    assert!(dir.is_dir());
+    let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    connection
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+
+    owner.kill().unwrap();
+    assert!(!owner.wait().unwrap().success());
+    let ended = connection.read(&mut [0; 16]);
+    assert!(matches!(ended, Ok(0)) || ended.unwrap_err().kind() == io::ErrorKind::ConnectionReset);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while dir.exists() {
+        assert!(Instant::now() < deadline, "{} is left", dir.display());
+        thread::yield_now();
+    }
 }
 
 #[test]
