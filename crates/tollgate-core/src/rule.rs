@@ -297,6 +297,19 @@ impl Rule {
         self.local_share
     }
 
+    /// Returns the quota that one of `nodes` live nodes grants on its own under
+    /// [`FailurePolicy::Local`].
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if that part of the quota cannot be counted exactly.
+    pub fn local_quota(&self, nodes: NonZeroU32) -> Result<Quota, QuotaError> {
+        match self.local_share {
+            LocalShare::Auto => Fraction::one_of(nodes).of(&self.quota),
+            LocalShare::Fraction(fraction) => fraction.of(&self.quota),
+        }
+    }
+
     /// Tells whether the rule applies to a request.
     pub fn applies(&self, attributes: &Attributes) -> bool {
         self.domain == attributes.domain()
@@ -347,6 +360,9 @@ impl Rule {
             if self.key[..index].contains(name) {
                 return Err(self.error(format!("key names the attribute {name:?} twice")));
             }
+        }
+        if let Err(error) = self.local_quota(NonZeroU32::MIN) {
+            return Err(self.error(format!("local share of the quota: {error}")));
         }
         for (attribute, patterns) in &self.matches {
             named("matched attribute", attribute)?;

@@ -21,9 +21,10 @@ use crate::time::Timestamp;
 ///
 /// # What a caller guarantees
 ///
-/// Every cost is at most its quota's burst ([`Quota::admits`](crate::Quota::admits)), and no two
-/// charges of one call name the same key. `now` comes from one clock; a store that has a shared
-/// clock of its own may use that instead.
+/// No two charges of one call name the same key. A cost above its quota's burst is denied like any
+/// that does not fit; whoever must tell that it never can asks
+/// [`Quota::admits`](crate::Quota::admits) first. `now` comes from one clock; a store that has a
+/// shared clock of its own may use that instead.
 ///
 /// # How to prove it
 ///

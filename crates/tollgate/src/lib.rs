@@ -1,1 +1,105 @@
-//! Under construction.
+//! A distributed rate limiter: one exact shared budget for all replicas of a service.
+//!
+//! A service that runs as N replicas with a limit in each process admits N times what was meant.
+//! Tollgate keeps the budget in one place: a token bucket in Redis, where one script refills,
+//! judges, spends and sets the expiry in a single atomic step. Without Redis the same limiter runs
+//! on an in-memory store with the same decisions.
+//!
+//! # Example
+//!
+//! A limiter on the in-memory store, with a clock that stands still until it is told to move:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{Attributes, Cost, Limiter, ManualClock, Quota, Rule};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = ManualClock::new();
+//! let limiter = Limiter::builder()
+//!     .rule(Rule::new("login-per-ip", Quota::new("20/min".parse()?, 2)?).with_key(["ip"]))
+//!     .clock(clock.clone())
+//!     .build()?;
+//! let alice = Attributes::from([("ip", "203.0.113.7")]);
+//!
+//! assert_eq!(limiter.check(&alice).await?.remaining(), Some(1));
+//! assert_eq!(limiter.check(&alice).await?.remaining(), Some(0));
+//!
+//! let denied = limiter.check(&alice).await?;
+//! assert!(!denied.is_allowed());
+//! assert_eq!(denied.rule().map(Rule::name), Some("login-per-ip"));
+//! assert_eq!(denied.retry_after(), Some(Duration::from_secs(3)));
+//!
+//! clock.advance(Duration::from_secs(3));
+//! assert!(limiter.check_n(&alice, Cost::ONE).await?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same limiter on Redis, shared by every process that uses the same server and prefix:
+//!
+//! ```no_run
+//! # #[cfg(feature = "redis")]
+//! # async fn on_redis() -> Result<(), Box<dyn std::error::Error>> {
+//! use tollgate::{Limiter, Quota, RedisStore, Rule};
+//!
+//! let store = RedisStore::builder("redis://127.0.0.1:6379").connect().await?;
+//! let limiter = Limiter::builder()
+//!     .store(store)
+//!     .rule(Rule::new("login-per-ip", Quota::from_rate("20/min".parse()?)?).with_key(["ip"]))
+//!     .build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it fits together
+//!
+//! - A [`Rule`] says which requests it applies to, which [`Attributes`] make its buckets, and the
+//!   [`Quota`] of each bucket. Every rule that applies to a request is charged: all of them, or
+//!   none (G7).
+//! - A [`Limiter`] judges a request and gives a [`Verdict`]. A denial is a verdict, never an
+//!   error. What can be done: [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
+//!   [`refund`](Limiter::refund) gives back, [`reset`](Limiter::reset) fills.
+//! - A [`Store`] keeps the buckets: [`MemoryStore`], [`RedisStore`] or one of your own through
+//!   [`AnyStore::new`].
+//! - When the store cannot answer, the rule's [`FailurePolicy`] does.
+//!
+//! # What it guarantees
+//!
+//! In any interval of length w a bucket admits at most `burst + rate * w` units, across all
+//! processes (G1). `retry_after` is exact to the microsecond (G2). A denial and a peek cost
+//! nothing (G3). The whole list, with the tests that prove each, is in `docs/guarantees.md`.
+//!
+//! While the store cannot answer and a rule is [`FailurePolicy::Local`], each process admits up
+//! to the rule's local share on its own. The share [`LocalShare::Auto`] counts one process, so N
+//! processes together admit up to N times the quota until the store answers again; a fixed
+//! fraction lowers that.
+//!
+//! # Features
+//!
+//! - `redis` (on by default): [`RedisStore`]. Without it the crate has no network code and needs
+//!   no runtime.
+
+mod any_store;
+mod builder;
+mod charged;
+mod clock;
+mod error;
+mod fallback;
+mod limiter;
+mod verdict;
+
+pub use tollgate_core::{
+    Allow, Attributes, Cost, Decision, Deny, FailurePolicy, Fraction, LocalShare, Missing, Pattern,
+    Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Timestamp,
+};
+pub use tollgate_memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use tollgate_redis::{RedisStore, TimeSource};
+
+pub use crate::any_store::AnyStore;
+pub use crate::builder::LimiterBuilder;
+pub use crate::clock::{Clock, ManualClock, SystemClock};
+pub use crate::error::CheckError;
+pub use crate::limiter::Limiter;
+pub use crate::verdict::{Mode, RuleDecision, Verdict};

@@ -1,0 +1,133 @@
+//! One type for every store.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, Timestamp};
+use tollgate_memory::MemoryStore;
+#[cfg(feature = "redis")]
+use tollgate_redis::RedisStore;
+
+/// A store of any kind behind one type, so that a [`Limiter`](crate::Limiter) needs no type
+/// parameter.
+///
+/// The stores of Tollgate are called directly; a store of the application's own is called through
+/// one boxed future per operation.
+#[derive(Clone)]
+pub struct AnyStore {
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Memory(Arc<MemoryStore>),
+    #[cfg(feature = "redis")]
+    Redis(Arc<RedisStore>),
+    Custom(Arc<dyn BoxedStore>),
+}
+
+impl AnyStore {
+    /// Wraps a store of the application's own.
+    pub fn new<S: Store + 'static>(store: S) -> Self {
+        Self { kind: Kind::Custom(Arc::new(store)) }
+    }
+
+    /// Returns `memory`, `redis` or `custom`.
+    pub const fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Memory(_) => "memory",
+            #[cfg(feature = "redis")]
+            Kind::Redis(_) => "redis",
+            Kind::Custom(_) => "custom",
+        }
+    }
+
+    pub(crate) async fn apply(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => store.decide(operation, charges, now),
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => store.apply(operation, charges, now).await,
+            Kind::Custom(store) => store.apply_boxed(operation, charges, now).await,
+        }
+    }
+
+    pub(crate) async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => {
+                store.forget(keys);
+                Ok(())
+            }
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => store.reset(keys).await,
+            Kind::Custom(store) => store.reset_boxed(keys).await,
+        }
+    }
+}
+
+impl fmt::Debug for AnyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyStore").field("kind", &self.kind()).finish()
+    }
+}
+
+impl From<MemoryStore> for AnyStore {
+    fn from(store: MemoryStore) -> Self {
+        Arc::new(store).into()
+    }
+}
+
+impl From<Arc<MemoryStore>> for AnyStore {
+    fn from(store: Arc<MemoryStore>) -> Self {
+        Self { kind: Kind::Memory(store) }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<RedisStore> for AnyStore {
+    fn from(store: RedisStore) -> Self {
+        Arc::new(store).into()
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<Arc<RedisStore>> for AnyStore {
+    fn from(store: Arc<RedisStore>) -> Self {
+        Self { kind: Kind::Redis(store) }
+    }
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// [`Store`] as a trait object can offer it.
+trait BoxedStore: Send + Sync {
+    fn apply_boxed<'a>(
+        &'a self,
+        operation: Operation,
+        charges: &'a [Charge<'a>],
+        now: Timestamp,
+    ) -> Boxed<'a, Decisions>;
+
+    fn reset_boxed<'a>(&'a self, keys: &'a [&'a str]) -> Boxed<'a, ()>;
+}
+
+impl<S: Store> BoxedStore for S {
+    fn apply_boxed<'a>(
+        &'a self,
+        operation: Operation,
+        charges: &'a [Charge<'a>],
+        now: Timestamp,
+    ) -> Boxed<'a, Decisions> {
+        Box::pin(self.apply(operation, charges, now))
+    }
+
+    fn reset_boxed<'a>(&'a self, keys: &'a [&'a str]) -> Boxed<'a, ()> {
+        Box::pin(self.reset(keys))
+    }
+}

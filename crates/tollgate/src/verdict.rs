@@ -1,0 +1,157 @@
+//! What a limiter answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollgate_core::{Cost, Decision, Rule, StoreErrorKind};
+
+/// The answer to one request: allowed or denied, by which rule, and what every rule said.
+///
+/// The top-level values are those of the most restrictive enforced rule: among denials the one
+/// with the longest wait, otherwise the one with the fewest units left. A shadow rule is listed
+/// in [`rules`](Self::rules) but never speaks for the verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a verdict that is not acted upon limits nothing"]
+pub struct Verdict {
+    rules: SmallVec<[RuleDecision; 2]>,
+    binding: Option<usize>,
+    store_failure: Option<StoreErrorKind>,
+}
+
+/// What one rule said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDecision {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) decision: Decision,
+    pub(crate) cost: Cost,
+    pub(crate) mode: Mode,
+}
+
+/// On what ground a decision was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The shared store decided.
+    Exact,
+    /// The store could not answer, and this node's own bucket decided.
+    Local,
+    /// The store could not answer, and the rule allows requests then.
+    Open,
+    /// The store could not answer, and the rule refuses requests then.
+    Closed,
+    /// No enforced rule applies.
+    Unlimited,
+}
+
+impl Mode {
+    /// Returns the mode as the HTTP API and the metrics write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Unlimited => "unlimited",
+        }
+    }
+}
+
+impl RuleDecision {
+    /// Returns the rule.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// Returns what the rule said. A shadow rule may say deny in an allowed verdict.
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Returns on what ground the rule decided.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the time until the cost fits, if the rule denied and the cost can fit at all.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision.retry_after().filter(|_| self.rule.quota().admits(self.cost))
+    }
+}
+
+impl Verdict {
+    pub(crate) fn new(
+        rules: SmallVec<[RuleDecision; 2]>,
+        store_failure: Option<StoreErrorKind>,
+    ) -> Self {
+        let enforced = rules.iter().enumerate().filter(|(_, rule)| !rule.rule.is_shadow());
+        let binding = enforced.min_by(|(_, a), (_, b)| restriction(a).cmp(&restriction(b)));
+        let binding = binding.map(|(index, _)| index);
+        Self { rules, binding, store_failure }
+    }
+
+    /// Tells whether the request may go on.
+    pub fn is_allowed(&self) -> bool {
+        self.decision().is_none_or(Decision::is_allow)
+    }
+
+    /// Returns the decision of the most restrictive rule, or `None` if no enforced rule applies.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.most_restrictive().map(|rule| &rule.decision)
+    }
+
+    /// Returns the most restrictive rule, or `None` if no enforced rule applies.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.most_restrictive().map(|rule| rule.rule.as_ref())
+    }
+
+    /// Returns the most restrictive rule with what it said, or `None` if no enforced rule applies.
+    pub fn most_restrictive(&self) -> Option<&RuleDecision> {
+        self.binding.map(|index| &self.rules[index])
+    }
+
+    /// Returns on what ground the most restrictive rule decided.
+    pub fn mode(&self) -> Mode {
+        self.most_restrictive().map_or(Mode::Unlimited, |rule| rule.mode)
+    }
+
+    /// Returns the time until the same request can succeed, if it was denied.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.most_restrictive().and_then(RuleDecision::retry_after)
+    }
+
+    /// Returns the whole units left under the most restrictive rule, or `None` if no enforced rule
+    /// applies.
+    pub fn remaining(&self) -> Option<u32> {
+        self.decision().map(Decision::remaining)
+    }
+
+    /// Returns the time the caller must wait before it goes on: the longest that an enforced rule
+    /// asks for, zero but for a leaky bucket.
+    pub fn delay(&self) -> Duration {
+        let enforced = self.rules.iter().filter(|rule| !rule.rule.is_shadow());
+        enforced.map(|rule| rule.decision.delay()).max().unwrap_or_default()
+    }
+
+    /// Returns what every rule that applies said, coarse to fine, shadow rules included.
+    pub fn rules(&self) -> &[RuleDecision] {
+        &self.rules
+    }
+
+    /// Returns how the store failed, if it did and the failure policies of the rules answered.
+    pub const fn store_failure(&self) -> Option<StoreErrorKind> {
+        self.store_failure
+    }
+}
+
+/// Orders rules from the most to the least restrictive: denials first, the longest wait first;
+/// then the fewest units left, the longest time to full first.
+fn restriction(rule: &RuleDecision) -> impl Ord + use<> {
+    let wait = rule.decision.retry_after().unwrap_or_default();
+    (
+        rule.decision.is_allow(),
+        std::cmp::Reverse(wait),
+        rule.decision.remaining(),
+        std::cmp::Reverse(rule.decision.reset_after()),
+    )
+}
