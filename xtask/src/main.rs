@@ -1,1 +1,40 @@
-fn main() {}
+//! The commands of this repository: `cargo xtask setup | lint | test | loom`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
+
+mod lint;
+mod setup;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  setup   install what the tests need (redis-server, nginx) with apt, as root
+  lint    check formatting, lints and documentation
+  test    run setup, then every test
+  loom    run the interleaving tests of the memory store (part of test)";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["setup"] => setup::run(),
+        ["lint"] => lint::run(),
+        ["test"] => test::run(),
+        ["loom"] => test::loom().map(|_| ()),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

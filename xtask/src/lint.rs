@@ -1,0 +1,15 @@
+//! What a machine can judge without running the product.
+
+use crate::step;
+
+pub(crate) fn run() -> Result<(), String> {
+    step::run(step::cargo().args(["fmt", "--all", "--", "--check"]))?;
+    step::run(
+        step::cargo()
+            .args(["clippy", "--workspace", "--all-targets", "--locked"])
+            .args(["--", "-D", "warnings"]),
+    )?;
+    let mut doc = step::cargo();
+    doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
+    step::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
