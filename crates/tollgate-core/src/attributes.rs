@@ -29,10 +29,7 @@ pub const DOMAIN_DEFAULT: &str = "default";
 impl Attributes {
     /// Makes attributes of the domain `default`, without any value.
     pub const fn new() -> Self {
-        Self {
-            domain: Cow::Borrowed(DOMAIN_DEFAULT),
-            pairs: Vec::new(),
-        }
+        Self { domain: Cow::Borrowed(DOMAIN_DEFAULT), pairs: Vec::new() }
     }
 
     /// Sets the domain, the set of rules that the request is judged by.
@@ -65,17 +62,12 @@ impl Attributes {
 
     /// Returns the value of `name`, if the request has it.
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.pairs
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns the names and values in the order in which they were first set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs
-            .iter()
-            .map(|(name, value)| (name.as_ref(), value.as_str()))
+        self.pairs.iter().map(|(name, value)| (name.as_ref(), value.as_str()))
     }
 
     /// Returns the number of values.
@@ -97,8 +89,6 @@ impl Default for Attributes {
 
 impl<const N: usize> From<[(&'static str, &str); N]> for Attributes {
     fn from(pairs: [(&'static str, &str); N]) -> Self {
-        pairs
-            .into_iter()
-            .fold(Self::new(), |all, (name, value)| all.with(name, value))
+        pairs.into_iter().fold(Self::new(), |all, (name, value)| all.with(name, value))
     }
 }

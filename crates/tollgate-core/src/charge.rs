@@ -30,12 +30,7 @@ impl<'a> Charge<'a> {
 
     /// Makes an enforced charge of `cost` to the bucket at `key`.
     pub const fn new(key: &'a str, quota: &'a Quota, cost: Cost) -> Self {
-        Self {
-            key,
-            quota,
-            cost,
-            shadow: false,
-        }
+        Self { key, quota, cost, shadow: false }
     }
 
     const fn bucket(&self, max_clock_skew: Duration) -> TokenBucket<'a> {
@@ -123,25 +118,16 @@ pub fn decide_together(
     if operation == Operation::Refund {
         return charged
             .map(|(charge, bucket)| {
-                charge
-                    .bucket(max_clock_skew)
-                    .refund(bucket.as_ref(), charge.cost, now)
+                charge.bucket(max_clock_skew).refund(bucket.as_ref(), charge.cost, now)
             })
             .unzip();
     }
     let judgements: SmallVec<[(bool, Judgement<'_>); 2]> = charged
         .map(|(charge, bucket)| {
-            (
-                charge.shadow,
-                charge
-                    .bucket(max_clock_skew)
-                    .judge(bucket.as_ref(), charge.cost, now),
-            )
+            (charge.shadow, charge.bucket(max_clock_skew).judge(bucket.as_ref(), charge.cost, now))
         })
         .collect();
-    let admitted = judgements
-        .iter()
-        .all(|(shadow, judgement)| *shadow || judgement.is_fit());
+    let admitted = judgements.iter().all(|(shadow, judgement)| *shadow || judgement.is_fit());
     judgements
         .into_iter()
         .map(|(shadow, judgement)| match judgement {
@@ -166,38 +152,22 @@ mod tests {
 
     fn spend(charges: &[Charge<'_>]) -> (Decisions, Changes) {
         let absent = vec![None; charges.len()];
-        decide_together(
-            Operation::Spend,
-            charges,
-            &absent,
-            MAX_CLOCK_SKEW_DEFAULT,
-            NOW,
-        )
+        decide_together(Operation::Spend, charges, &absent, MAX_CLOCK_SKEW_DEFAULT, NOW)
     }
 
     #[test]
     fn g7_all_spend_when_all_are_allowed() {
         let (a, b) = (quota(5), quota(9));
-        let charges = [
-            Charge::new("a", &a, Cost::new(2)),
-            Charge::new("b", &b, Cost::new(3)),
-        ];
+        let charges = [Charge::new("a", &a, Cost::new(2)), Charge::new("b", &b, Cost::new(3))];
         let (decisions, changes) = spend(&charges);
         assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (3, 6));
-        assert!(
-            changes
-                .iter()
-                .all(|change| matches!(change, Change::Store(_)))
-        );
+        assert!(changes.iter().all(|change| matches!(change, Change::Store(_))));
     }
 
     #[test]
     fn g7_none_spends_when_one_denies() {
         let (a, b) = (quota(5), quota(9));
-        let charges = [
-            Charge::new("a", &a, Cost::new(2)),
-            Charge::new("b", &b, Cost::new(10)),
-        ];
+        let charges = [Charge::new("a", &a, Cost::new(2)), Charge::new("b", &b, Cost::new(10))];
         let (decisions, changes) = spend(&charges);
         assert!(decisions[0].is_allow() && decisions[1].is_deny());
         assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (5, 9));
@@ -231,13 +201,8 @@ mod tests {
     fn g3_a_look_spends_nothing() {
         let a = quota(5);
         let charges = [Charge::new("a", &a, Cost::new(5))];
-        let (decisions, changes) = decide_together(
-            Operation::Look,
-            &charges,
-            &[None],
-            MAX_CLOCK_SKEW_DEFAULT,
-            NOW,
-        );
+        let (decisions, changes) =
+            decide_together(Operation::Look, &charges, &[None], MAX_CLOCK_SKEW_DEFAULT, NOW);
         assert_eq!(decisions[0].remaining(), 5);
         assert_eq!(changes[..], [Change::Keep]);
     }
@@ -245,10 +210,7 @@ mod tests {
     #[test]
     fn two_charges_of_one_key_are_refused() {
         let a = quota(5);
-        let twice = [
-            Charge::new("a", &a, Cost::ONE),
-            Charge::new("a", &a, Cost::ONE),
-        ];
+        let twice = [Charge::new("a", &a, Cost::ONE), Charge::new("a", &a, Cost::ONE)];
         let error = Charge::validate(&twice).unwrap_err();
         assert!(error.is_invalid());
         assert_eq!(

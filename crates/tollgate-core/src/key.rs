@@ -84,10 +84,7 @@ mod tests {
 
     #[test]
     fn separators_and_control_characters_are_escaped() {
-        assert_eq!(
-            value_in_key("a:b{c}d%e\r\n\0"),
-            "a%3Ab%7Bc%7Dd%25e%0D%0A%00"
-        );
+        assert_eq!(value_in_key("a:b{c}d%e\r\n\0"), "a%3Ab%7Bc%7Dd%25e%0D%0A%00");
         assert_eq!(value_in_key("\u{85}"), "%C2%85");
         assert_eq!(value_in_key("J\u{fc}rgen /x?y=1"), "J\u{fc}rgen /x?y=1");
         assert_eq!(value_in_key(""), "");
@@ -95,17 +92,8 @@ mod tests {
 
     #[test]
     fn different_values_never_share_a_key() {
-        let values = [
-            "%3A",
-            ":",
-            "%",
-            "%25",
-            "",
-            "a=b",
-            "%sha256-",
-            &"x".repeat(129),
-            &"x".repeat(130),
-        ];
+        let values =
+            ["%3A", ":", "%", "%25", "", "a=b", "%sha256-", &"x".repeat(129), &"x".repeat(130)];
         let hashed = value_in_key(&"x".repeat(129));
         let mut keys: Vec<_> = values.into_iter().map(value_in_key).collect();
         keys.push(value_in_key(&hashed));
@@ -127,9 +115,6 @@ mod tests {
     #[test]
     fn the_hash_is_the_sha256_of_the_raw_value() {
         let value = "a".repeat(1_000_000);
-        assert_eq!(
-            value_in_key(&value),
-            "%sha256-CDC76E5C9914FB9281A1C7E284D73E67"
-        );
+        assert_eq!(value_in_key(&value), "%sha256-CDC76E5C9914FB9281A1C7E284D73E67");
     }
 }

@@ -87,11 +87,7 @@ mod tests {
             ("caf\u{e9}*", "caf\u{e9}s", true),
             ("a?c", "abc", false),
         ] {
-            assert_eq!(
-                Pattern::new(pattern).matches(value),
-                matches,
-                "{pattern} {value}"
-            );
+            assert_eq!(Pattern::new(pattern).matches(value), matches, "{pattern} {value}");
         }
     }
 }

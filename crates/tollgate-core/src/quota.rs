@@ -104,13 +104,7 @@ impl Quota {
         let scale = u64::try_from(period / divisor).ok()?;
         let level_max = scale.checked_mul(u64::from(burst))?;
         let exact = level_max <= Self::LEVEL_MAX && units_per_tick <= Self::LEVEL_MAX;
-        exact.then_some(Self {
-            rate,
-            burst,
-            tick_us,
-            units_per_tick,
-            scale,
-        })
+        exact.then_some(Self { rate, burst, tick_us, units_per_tick, scale })
     }
 
     /// Returns the sustained rate.
@@ -194,17 +188,11 @@ enum Part {
 
 impl QuotaError {
     pub(crate) const fn rate(message: String) -> Self {
-        Self {
-            part: Part::Rate,
-            message,
-        }
+        Self { part: Part::Rate, message }
     }
 
     const fn burst(message: String) -> Self {
-        Self {
-            part: Part::Burst,
-            message,
-        }
+        Self { part: Part::Burst, message }
     }
 
     fn unrepresentable(rate: Rate, burst: u32) -> Self {
@@ -218,10 +206,7 @@ impl QuotaError {
             "burst {burst} at rate {rate} cannot be counted exactly in 53 bits: \
              use a period of whole seconds, or a burst of at most {most}"
         );
-        Self {
-            part: Part::Combination,
-            message,
-        }
+        Self { part: Part::Combination, message }
     }
 
     /// Tells whether the rate alone is at fault.
@@ -259,10 +244,7 @@ mod tests {
     #[test]
     fn the_rate_is_reduced_to_lowest_terms() {
         let quota = quota("700/min", 1);
-        assert_eq!(
-            (quota.units_per_tick(), quota.scale(), quota.tick_us()),
-            (7, 600_000, 1)
-        );
+        assert_eq!((quota.units_per_tick(), quota.scale(), quota.tick_us()), (7, 600_000, 1));
     }
 
     #[test]
@@ -276,13 +258,7 @@ mod tests {
 
     #[test]
     fn every_corner_of_the_stated_range_is_representable() {
-        for rate in [
-            "1/30day",
-            "1/s",
-            "1000000000/s",
-            "999999937/s",
-            "2591999999999937/30day",
-        ] {
+        for rate in ["1/30day", "1/s", "1000000000/s", "999999937/s", "2591999999999937/30day"] {
             for burst in [1, 2, 1_000_003, Quota::BURST_MAX] {
                 let quota = quota(rate, burst);
                 assert!(quota.level_max() <= Quota::LEVEL_MAX, "{rate} {burst}");
@@ -290,10 +266,7 @@ mod tests {
         }
         let slowest = quota("1/30day", Quota::BURST_MAX);
         assert_eq!(slowest.tick_us(), 1_000_000);
-        assert_eq!(
-            slowest.fill_time().as_secs(),
-            Quota::BURST_MAX * 30 * 86_400
-        );
+        assert_eq!(slowest.fill_time().as_secs(), Quota::BURST_MAX * 30 * 86_400);
     }
 
     #[test]

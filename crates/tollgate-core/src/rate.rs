@@ -167,9 +167,7 @@ impl FromStr for Rate {
             )));
         };
         let (units, period) = (units.trim(), period.trim());
-        let digits_end = period
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(period.len());
+        let digits_end = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
         let (count, name) = period.split_at(digits_end);
 
         let units = parse_whole(units).ok_or_else(|| {
@@ -177,11 +175,7 @@ impl FromStr for Rate {
                 "units {units:?} of rate {text:?} are not a whole number that fits 64 bits"
             ))
         })?;
-        let count = if count.is_empty() {
-            Some(1)
-        } else {
-            parse_whole(count)
-        };
+        let count = if count.is_empty() { Some(1) } else { parse_whole(count) };
         let name = name.trim();
         let unit_us = TIME_UNITS
             .iter()
@@ -193,24 +187,18 @@ impl FromStr for Rate {
                      use us, ms, s, min, hour or day, for example \"20/min\""
                 ))
             })?;
-        let period_us = count
-            .and_then(|count| unit_us.checked_mul(count))
-            .ok_or_else(|| {
-                QuotaError::rate(format!(
-                    "period of rate {text:?} is too long: the longest is 366 days"
-                ))
-            })?;
+        let period_us = count.and_then(|count| unit_us.checked_mul(count)).ok_or_else(|| {
+            QuotaError::rate(format!(
+                "period of rate {text:?} is too long: the longest is 366 days"
+            ))
+        })?;
         Self::from_micros(units, period_us)
     }
 }
 
 /// Parses plain digits. `str::parse` alone would also take a sign, which no rate has.
 fn parse_whole(text: &str) -> Option<u64> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse().ok()
-    } else {
-        None
-    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 impl fmt::Display for Rate {
@@ -252,11 +240,7 @@ mod tests {
             ("1000000000/s", 1_000_000_000, 1),
         ] {
             let rate: Rate = text.parse().unwrap();
-            assert_eq!(
-                (rate.units(), rate.period().as_secs()),
-                (units, seconds),
-                "{text}"
-            );
+            assert_eq!((rate.units(), rate.period().as_secs()), (units, seconds), "{text}");
         }
         let rate: Rate = "1000/us".parse().unwrap();
         assert_eq!(rate.period(), Duration::from_micros(1));
@@ -264,14 +248,7 @@ mod tests {
 
     #[test]
     fn display_parses_back_to_the_same_rate() {
-        for text in [
-            "20/min",
-            "3/7us",
-            "1/366d",
-            "12/90s",
-            "5/1500ms",
-            "1/2591999999999us",
-        ] {
+        for text in ["20/min", "3/7us", "1/366d", "12/90s", "5/1500ms", "1/2591999999999us"] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string().parse::<Rate>().unwrap(), rate, "{text}");
         }
@@ -288,10 +265,7 @@ mod tests {
             "unknown time unit \"m\" in rate \"20/m\": \
              use us, ms, s, min, hour or day, for example \"20/min\""
         );
-        assert_eq!(
-            message("0/s"),
-            "rate 0/s is zero: give at least 1 unit per period"
-        );
+        assert_eq!(message("0/s"), "rate 0/s is zero: give at least 1 unit per period");
         assert_eq!(
             message("5/0s"),
             "rate 5/0us has a period of zero: give a period of at least 1us"
@@ -308,10 +282,7 @@ mod tests {
             message("1000000001/s"),
             "rate 1000000001/s is too high: the highest is 1000000000/s"
         );
-        assert_eq!(
-            message("1001/us"),
-            "rate 1001/us is too high: the highest is 1000000000/s"
-        );
+        assert_eq!(message("1001/us"), "rate 1001/us is too high: the highest is 1000000000/s");
         assert_eq!(
             message("1/367day"),
             "period of rate 1/367day is too long: the longest is 366 days"
@@ -325,10 +296,7 @@ mod tests {
     #[test]
     fn a_part_of_a_microsecond_is_refused() {
         let error = Rate::new(1, Duration::from_nanos(1_500)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "period 1.5µs is not a whole number of microseconds"
-        );
+        assert_eq!(error.to_string(), "period 1.5µs is not a whole number of microseconds");
         assert!(Rate::new(1, Rate::PERIOD_MAX + Duration::from_secs(1)).is_err());
         assert!(Rate::new(u64::MAX, Rate::PERIOD_MAX).is_err());
     }

@@ -104,17 +104,11 @@ pub struct Fraction {
 
 impl Fraction {
     /// The whole.
-    pub const ONE: Self = Self {
-        numerator: NonZeroU32::MIN,
-        denominator: NonZeroU32::MIN,
-    };
+    pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
 
     /// Makes the fraction 1 / `denominator`.
     pub const fn one_of(denominator: NonZeroU32) -> Self {
-        Self {
-            numerator: NonZeroU32::MIN,
-            denominator,
-        }
+        Self { numerator: NonZeroU32::MIN, denominator }
     }
 
     /// Parses a decimal such as `0.8` or `1`, with at most 6 decimals. Gives `None` for anything
@@ -126,16 +120,8 @@ impl Fraction {
             return None;
         }
         let denominator = 10_u32.pow(u32::try_from(decimals.len()).ok()?);
-        let tail = if decimals.is_empty() {
-            0
-        } else {
-            decimals.parse().ok()?
-        };
-        let numerator = whole
-            .parse::<u32>()
-            .ok()?
-            .checked_mul(denominator)?
-            .checked_add(tail)?;
+        let tail = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+        let numerator = whole.parse::<u32>().ok()?.checked_mul(denominator)?.checked_add(tail)?;
         if numerator > denominator {
             return None;
         }
@@ -168,10 +154,7 @@ impl Fraction {
         let units = quota.rate().units().checked_mul(u64::from(numerator));
         let period = quota.rate().period().checked_mul(denominator);
         let (Some(units), Some(period)) = (units, period) else {
-            return Err(QuotaError::rate(format!(
-                "rate {} is too high to divide",
-                quota.rate()
-            )));
+            return Err(QuotaError::rate(format!("rate {} is too high to divide", quota.rate())));
         };
         let burst = u64::from(quota.burst()) * u64::from(numerator) / u64::from(denominator);
         Quota::new(Rate::new(units, period)?, burst.max(1))
@@ -346,9 +329,7 @@ impl Rule {
         };
         named("name", &self.name)?;
         named("domain", &self.domain)?;
-        self.key
-            .iter()
-            .try_for_each(|name| named("key attribute", name))?;
+        self.key.iter().try_for_each(|name| named("key attribute", name))?;
         if self.key.len() > Self::KEY_COUNT_MAX {
             return Err(self.error(format!(
                 "key has {} attributes: the most is {}",
@@ -376,10 +357,7 @@ impl Rule {
     }
 
     pub(crate) fn error(&self, problem: String) -> RuleError {
-        RuleError {
-            rule: self.name.clone(),
-            problem,
-        }
+        RuleError { rule: self.name.clone(), problem }
     }
 }
 
@@ -420,37 +398,17 @@ mod tests {
 
     #[test]
     fn a_part_of_a_quota_is_exact_and_holds_at_least_one_unit() {
-        let third = Fraction::one_of(NonZeroU32::new(3).unwrap())
-            .of(&quota("1/s", 2))
-            .unwrap();
+        let third = Fraction::one_of(NonZeroU32::new(3).unwrap()).of(&quota("1/s", 2)).unwrap();
         assert_eq!(third, quota("1/3s", 1));
-        let most = Fraction::parse("0.8")
-            .unwrap()
-            .of(&quota("10/s", 10))
-            .unwrap();
+        let most = Fraction::parse("0.8").unwrap().of(&quota("10/s", 10)).unwrap();
         assert_eq!((most.units_per_tick(), most.scale()), (1, 125_000));
         assert_eq!(most.burst(), 8);
-        assert_eq!(
-            Fraction::parse("1").unwrap().of(&quota("7/s", 7)).unwrap(),
-            quota("7/s", 7)
-        );
+        assert_eq!(Fraction::parse("1").unwrap().of(&quota("7/s", 7)).unwrap(), quota("7/s", 7));
     }
 
     #[test]
     fn only_decimals_above_0_and_up_to_1_are_fractions() {
-        for text in [
-            "0",
-            "0.0",
-            "1.1",
-            "2",
-            "-0.5",
-            "+1",
-            ".5",
-            "0.5.5",
-            "",
-            "a",
-            "0.1234567",
-        ] {
+        for text in ["0", "0.0", "1.1", "2", "-0.5", "+1", ".5", "0.5.5", "", "a", "0.1234567"] {
             assert_eq!(Fraction::parse(text), None, "{text:?}");
         }
         for text in ["1", "1.0", "0.5", "0.000001"] {

@@ -101,11 +101,7 @@ impl StoreErrorKind {
 impl StoreError {
     /// Makes an error of `kind` with a text that says what was wrong and what to do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self { kind, message: message.into(), source: None }
     }
 
     /// Makes the error of a call that broke the contract of [`Store`].

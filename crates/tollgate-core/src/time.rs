@@ -32,11 +32,7 @@ impl Timestamp {
 
     /// Makes the instant that is `micros` microseconds after the Unix epoch, at most [`MAX`](Self::MAX).
     pub const fn from_micros(micros: u64) -> Self {
-        if micros > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Self(micros)
-        }
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
     /// Returns the microseconds since the Unix epoch.

@@ -87,10 +87,7 @@ pub const MAX_CLOCK_SKEW_DEFAULT: Duration = Duration::from_secs(1);
 impl<'a> TokenBucket<'a> {
     /// Makes a bucket under `quota` that tolerates a clock skew of 1 s.
     pub const fn new(quota: &'a Quota) -> Self {
-        Self {
-            quota,
-            max_clock_skew: MAX_CLOCK_SKEW_DEFAULT,
-        }
+        Self { quota, max_clock_skew: MAX_CLOCK_SKEW_DEFAULT }
     }
 
     /// Sets how far `now` may lie before the stored time while the stored time holds (G4).
@@ -142,11 +139,7 @@ impl<'a> TokenBucket<'a> {
         contents.level = before.saturating_add(given).min(self.quota.level_max());
         let change = if contents.is_full() {
             contents.ts = now;
-            if bucket.is_some() {
-                Change::Remove
-            } else {
-                Change::Keep
-            }
+            if bucket.is_some() { Change::Remove } else { Change::Keep }
         } else if contents.level > before {
             contents.store()
         } else {
@@ -158,13 +151,7 @@ impl<'a> TokenBucket<'a> {
     /// Brings the stored state up to `now`.
     fn contents(&self, bucket: Option<&Bucket>, now: Timestamp) -> Contents<'a> {
         let quota = self.quota;
-        let full = Contents {
-            quota,
-            level: quota.level_max(),
-            ts: now,
-            now,
-            repaired: false,
-        };
+        let full = Contents { quota, level: quota.level_max(), ts: now, now, repaired: false };
         let Some(bucket) = bucket else { return full };
         let level = carried_over(bucket, quota);
         if level >= quota.level_max() {
@@ -173,13 +160,7 @@ impl<'a> TokenBucket<'a> {
         if now < bucket.ts {
             let repaired = bucket.ts.saturating_since(now) > self.max_clock_skew;
             let ts = if repaired { now } else { bucket.ts };
-            return Contents {
-                quota,
-                level,
-                ts,
-                now,
-                repaired,
-            };
+            return Contents { quota, level, ts, now, repaired };
         }
         let tick_us = u64::from(quota.tick_us());
         let ticks = (now.as_micros() - bucket.ts.as_micros()) / tick_us;
@@ -188,13 +169,7 @@ impl<'a> TokenBucket<'a> {
             return full;
         }
         let ts = Timestamp::from_micros(bucket.ts.as_micros() + ticks * tick_us);
-        Contents {
-            quota,
-            level: level + gained,
-            ts,
-            now,
-            repaired: false,
-        }
+        Contents { quota, level: level + gained, ts, now, repaired: false }
     }
 }
 
@@ -243,10 +218,7 @@ pub struct Fit<'a> {
 impl Fit<'_> {
     /// Spends the cost.
     pub fn spend(mut self) -> (Decision, Change) {
-        debug_assert!(
-            self.need <= self.contents.level,
-            "G1: more spent than there was"
-        );
+        debug_assert!(self.need <= self.contents.level, "G1: more spent than there was");
         if self.need == 0 {
             return self.keep();
         }
@@ -300,10 +272,7 @@ impl Contents<'_> {
 
     fn remaining(&self) -> u32 {
         let tokens = self.level / self.quota.scale();
-        debug_assert!(
-            tokens <= u64::from(self.quota.burst()),
-            "G1: more tokens than the burst"
-        );
+        debug_assert!(tokens <= u64::from(self.quota.burst()), "G1: more tokens than the burst");
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
@@ -329,11 +298,7 @@ impl Contents<'_> {
     }
 
     const fn state(&self) -> Bucket {
-        Bucket {
-            level: self.level,
-            scale: self.quota.scale(),
-            ts: self.ts,
-        }
+        Bucket { level: self.level, scale: self.quota.scale(), ts: self.ts }
     }
 
     fn store(&self) -> Change {
@@ -342,11 +307,7 @@ impl Contents<'_> {
     }
 
     const fn repair(&self) -> Change {
-        if self.repaired {
-            Change::Store(self.state())
-        } else {
-            Change::Keep
-        }
+        if self.repaired { Change::Store(self.state()) } else { Change::Keep }
     }
 }
 

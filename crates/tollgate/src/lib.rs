@@ -91,7 +91,8 @@ mod verdict;
 
 pub use tollgate_core::{
     Allow, Attributes, Cost, Decision, Deny, FailurePolicy, Fraction, LocalShare, Missing, Pattern,
-    Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Timestamp,
+    Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind,
+    Timestamp,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]

@@ -191,9 +191,8 @@ impl Limiter {
         if charged.is_empty() {
             return Ok(Verdict::new(SmallVec::new(), None));
         }
-        let never = charged
-            .iter()
-            .find(|one| !one.rule.is_shadow() && !one.rule.quota().admits(cost));
+        let never =
+            charged.iter().find(|one| !one.rule.is_shadow() && !one.rule.quota().admits(cost));
         if let Some(one) = never {
             return Err(CheckError::impossible(Arc::clone(&one.rule), cost));
         }

@@ -14,10 +14,7 @@ struct Timeline {
 
 impl Timeline {
     fn new(rate: &str, burst: u64) -> Self {
-        Self {
-            quota: quota(rate, burst),
-            state: None,
-        }
+        Self { quota: quota(rate, burst), state: None }
     }
 
     fn at(&mut self, micros: u64, cost: u64) -> Decision {
@@ -49,10 +46,7 @@ fn a_burst_of_one_denies_the_second() {
 #[test]
 fn three_per_second_gives_exactly_thirty_in_ten_seconds() {
     let mut bucket = Timeline::new("3/s", 1);
-    let allowed = (0..10_000_000_u64)
-        .step_by(37)
-        .filter(|at| bucket.at(*at, 1).is_allow())
-        .count();
+    let allowed = (0..10_000_000_u64).step_by(37).filter(|at| bucket.at(*at, 1).is_allow()).count();
     assert_eq!(allowed, 30);
 }
 
@@ -79,10 +73,8 @@ fn g3_denied_check_leaves_state_unchanged() {
 fn denied_polling_neither_starves_nor_mints() {
     let mut bucket = Timeline::new("2/s", 2);
     assert!(bucket.at(0, 2).is_allow());
-    let allowed: Vec<_> = (1..20_000)
-        .map(|step| step * 100)
-        .filter(|at| bucket.at(*at, 1).is_allow())
-        .collect();
+    let allowed: Vec<_> =
+        (1..20_000).map(|step| step * 100).filter(|at| bucket.at(*at, 1).is_allow()).collect();
     assert_eq!(allowed, [500_000, 1_000_000, 1_500_000]);
 }
 
@@ -110,10 +102,7 @@ fn g4_a_step_back_within_the_skew_keeps_the_stored_time() {
     let _ = bucket.at(10_000_000, 4);
     let before = bucket.state;
     let decision = bucket.at(9_000_000, 1);
-    assert_eq!(
-        decision.retry_after(),
-        Some(Duration::from_micros(1_100_000))
-    );
+    assert_eq!(decision.retry_after(), Some(Duration::from_micros(1_100_000)));
     assert_eq!(bucket.state, before);
 }
 
@@ -123,30 +112,20 @@ fn g4_a_step_back_beyond_the_skew_moves_the_stored_time_and_keeps_the_units() {
     let _ = bucket.at(10_000_000, 3);
     let decision = bucket.at(8_999_999, 0);
     assert_eq!(decision.remaining(), 1);
-    assert_eq!(
-        bucket.state.unwrap().ts,
-        START.saturating_add(Duration::from_micros(8_999_999))
-    );
+    assert_eq!(bucket.state.unwrap().ts, START.saturating_add(Duration::from_micros(8_999_999)));
     assert_eq!(bucket.at(9_299_999, 4).remaining(), 0);
 }
 
 #[test]
 fn g4_the_ends_of_time_neither_panic_nor_mint() {
     let quota = quota("1000000000/s", Quota::BURST_MAX);
-    let empty = Bucket {
-        level: 0,
-        scale: quota.scale(),
-        ts: Timestamp::MAX,
-    };
+    let empty = Bucket { level: 0, scale: quota.scale(), ts: Timestamp::MAX };
     let bucket = TokenBucket::new(&quota);
     let (decision, _) = bucket.decide(Some(&empty), Cost::ONE, Timestamp::EPOCH);
     assert!(decision.is_deny());
     let (decision, _) = bucket.decide(Some(&empty), Cost::ONE, Timestamp::MAX);
     assert!(decision.is_deny());
-    let old = Bucket {
-        ts: Timestamp::EPOCH,
-        ..empty
-    };
+    let old = Bucket { ts: Timestamp::EPOCH, ..empty };
     let (decision, _) = bucket.decide(Some(&old), Cost::ONE, Timestamp::MAX);
     assert_eq!(decision.remaining(), quota.burst() - 1);
 }
@@ -155,19 +134,12 @@ fn g4_the_ends_of_time_neither_panic_nor_mint() {
 fn g5_a_full_state_decides_as_an_absent_one() {
     let quota = quota("3/s", 5);
     let bucket = TokenBucket::new(&quota);
-    let full = Bucket {
-        level: quota.level_max(),
-        scale: quota.scale(),
-        ts: START,
-    };
+    let full = Bucket { level: quota.level_max(), scale: quota.scale(), ts: START };
     for offset in [0, 1, 500_000, 90_000_000] {
         let now = START.saturating_add(Duration::from_micros(offset));
         for cost in 0..=6 {
             let cost = Cost::new(cost);
-            assert_eq!(
-                bucket.decide(Some(&full), cost, now),
-                bucket.decide(None, cost, now)
-            );
+            assert_eq!(bucket.decide(Some(&full), cost, now), bucket.decide(None, cost, now));
         }
     }
 }
@@ -192,17 +164,11 @@ fn a_refund_never_lifts_a_bucket_above_its_burst() {
     let bucket = TokenBucket::new(&quota);
 
     let (decision, change) = bucket.refund(timeline.state.as_ref(), Cost::new(2), START);
-    assert_eq!(
-        (decision.remaining(), decision.reset_after()),
-        (4, Duration::from_secs(1))
-    );
+    assert_eq!((decision.remaining(), decision.reset_after()), (4, Duration::from_secs(1)));
     timeline.apply(change);
 
     let (decision, change) = bucket.refund(timeline.state.as_ref(), Cost::new(u64::MAX), START);
-    assert_eq!(
-        (decision.remaining(), decision.reset_after()),
-        (5, Duration::ZERO)
-    );
+    assert_eq!((decision.remaining(), decision.reset_after()), (5, Duration::ZERO));
     assert_eq!(change, Change::Remove);
 
     let (decision, change) = bucket.refund(None, Cost::ONE, START);
