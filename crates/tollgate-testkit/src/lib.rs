@@ -1,9 +1,91 @@
-//! What a test of a Tollgate store needs.
+//! Proves that a store decides exactly, for those who wrote one.
 //!
-//! - [`RedisServer`] is a `redis-server` of the test's own on loopback.
+//! A rate limiter that is off by a microsecond or a unit looks right in every hand-written test.
+//! This crate holds what finds the difference: worked timelines with the exact answer to each
+//! request, a runner that replays them on any [`Store`](tollgate_core::Store), a model of the token
+//! bucket in rational numbers, and a `redis-server` of the test's own.
+//!
+//! # Proving a store of your own
+//!
+//! **1. Replay the worked timelines.** [`conformance::replay`] passes the timeline's time as
+//! `now`, so nothing sleeps and the test takes milliseconds:
+//!
+//! ```
+//! use tollgate_core::Store;
+//! use tollgate_testkit::{conformance, timeline};
+//!
+//! async fn reproduces_every_timeline(store: impl Store) {
+//!     for timeline in timeline::parse(timeline::TOKEN_BUCKET).unwrap() {
+//!         if let Err(failure) = conformance::replay(&store, &timeline).await {
+//!             panic!("{}: {failure}", timeline.name());
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! A store that forgets to cap the refill fails with the step, the field and both values:
+//!
+//! ```text
+//! idle-never-exceeds-burst: step 1 at 60000000us: remaining expected 0, got 51
+//! ```
+//!
+//! **2. Write timelines of your own.** The form of the files is on the page of [`mod@timeline`].
+//! [`Model`] gives the exact answers for them.
+//!
+//! **3. Compare with the model at random.** The timelines show the known traps; random ones find the
+//! others. Drive [`Model::check`] and the store with the same random requests and compare
+//! [`Answer`]s:
+//!
+//! ```
+//! use tollgate_core::{Bucket, Change, Cost, Quota, Timestamp, TokenBucket};
+//! use tollgate_testkit::{Answer, Model};
+//!
+//! let quota = Quota::new("3/s".parse()?, 2)?;
+//! let (mut model, mut state) = (Model::default(), None::<Bucket>);
+//! for step in 0..1_000 {
+//!     let now = Timestamp::from_micros(1_700_000_000_000_000 + step * 77_777);
+//!     let (decision, change) = TokenBucket::new(&quota).decide(state.as_ref(), Cost::ONE, now);
+//!     if let Change::Store(bucket) = change {
+//!         state = Some(bucket);
+//!     }
+//!     assert_eq!(Answer::from(decision), model.check(&quota, Cost::ONE, now), "step {step}");
+//! }
+//! # Ok::<(), tollgate_core::QuotaError>(())
+//! ```
+//!
+//! **4. What no timeline can show.** That concurrent calls equal some serial order (G6), that
+//! several charges are spent together or not at all (G7), and that only full buckets are dropped
+//! (G5, G9) is for tests of the store itself. For stores in Redis, [`RedisServer`] gives each test a
+//! server that it can pause, kill and restart.
+//!
+//! # The command
+//!
+//! `tollgate-conformance` replays files on the stores of Tollgate, one line per timeline:
+//!
+//! ```text
+//! $ tollgate-conformance --store redis://127.0.0.1:6379 cases/token_bucket.json
+//! classic-burst-5-at-1-per-second: ok
+//! ...
+//! 12 timelines: 12 ok, 0 different, 0 unsupported
+//! ```
+//!
+//! It exits with 0 if all are reproduced, with 1 if one differs or is unsupported, and with 2
+//! if an argument, a file or the store is at fault.
+//!
+//! # Features
+//!
+//! `cli` (on by default) builds the command and needs the stores of Tollgate; libraries that only
+//! test their own store turn it off.
 
+pub mod conformance;
+pub mod model;
 #[cfg(unix)]
 pub mod redis_server;
+pub mod timeline;
 
+mod answer;
+
+pub use crate::answer::Answer;
+pub use crate::model::Model;
 #[cfg(unix)]
 pub use crate::redis_server::RedisServer;

@@ -100,20 +100,13 @@ impl Builder {
     ///
     /// As [`RedisServer::start`].
     pub fn start(self) -> io::Result<RedisServer> {
-        let dir = tempfile::Builder::new()
-            .prefix("tollgate-redis-")
-            .tempdir()?;
+        let dir = tempfile::Builder::new().prefix("tollgate-redis-").tempdir()?;
         let mut attempt = 1;
         loop {
             let port = free_port()?;
             match Process::start(self.binary_or_default(), &self.args, dir.path(), port) {
                 Ok(process) => {
-                    return Ok(RedisServer {
-                        process: Some(process),
-                        builder: self,
-                        port,
-                        dir,
-                    });
+                    return Ok(RedisServer { process: Some(process), builder: self, port, dir });
                 }
                 Err(StartError::PortTaken(_)) if attempt < PORT_ATTEMPTS => attempt += 1,
                 Err(StartError::PortTaken(error) | StartError::Other(error)) => return Err(error),
@@ -226,10 +219,7 @@ impl RedisServer {
         self.process.as_ref().ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
-                format!(
-                    "the redis-server of port {} was killed: restart it first",
-                    self.port
-                ),
+                format!("the redis-server of port {} was killed: restart it first", self.port),
             )
         })
     }
@@ -237,7 +227,5 @@ impl RedisServer {
 
 /// Asks the system for a port that is free now. It may be taken before the server binds it.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

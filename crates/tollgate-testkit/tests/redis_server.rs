@@ -27,10 +27,7 @@ fn directory(server: &RedisServer) -> PathBuf {
 fn a_server_answers_on_its_own_port_and_persists_nothing() {
     let server = RedisServer::start().unwrap();
     assert_eq!(server.command(&["PING"]).unwrap(), text("PONG"));
-    assert_eq!(
-        server.url(),
-        format!("redis://127.0.0.1:{}", server.address().port())
-    );
+    assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.address().port()));
     let info = server.command(&["INFO", "server"]).unwrap();
     let pid = format!("process_id:{}\r\n", server.pid().unwrap());
     assert!(info.text().unwrap().contains(&pid));
@@ -55,10 +52,7 @@ fn a_dropped_server_leaves_no_process_and_no_directory() {
     assert!(dir.is_dir());
     drop(server);
     assert!(!dir.exists());
-    assert_eq!(
-        TcpStream::connect(address).unwrap_err().kind(),
-        io::ErrorKind::ConnectionRefused
-    );
+    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 }
 
 /// Not a test of its own: the process that the next test kills.
@@ -91,9 +85,7 @@ fn a_server_whose_owner_is_killed_leaves_no_process_and_no_directory() {
     let dir = Path::new(dir);
     assert!(dir.is_dir());
     let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-    connection
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
 
     owner.kill().unwrap();
     assert!(!owner.wait().unwrap().success());
@@ -108,20 +100,13 @@ fn a_server_whose_owner_is_killed_leaves_no_process_and_no_directory() {
 
 #[test]
 fn a_killed_server_refuses_and_an_empty_one_restarts_on_the_same_port() {
-    let mut server = RedisServer::builder()
-        .arg("--maxmemory")
-        .arg("8mb")
-        .start()
-        .unwrap();
+    let mut server = RedisServer::builder().arg("--maxmemory").arg("8mb").start().unwrap();
     let (port, pid) = (server.port(), server.pid());
     assert_eq!(server.command(&["SET", "key", "1"]).unwrap(), text("OK"));
     server.kill().unwrap();
     server.kill().unwrap();
     assert_eq!(server.pid(), None);
-    assert_eq!(
-        server.command(&["PING"]).unwrap_err().kind(),
-        io::ErrorKind::ConnectionRefused
-    );
+    assert_eq!(server.command(&["PING"]).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(
         server.pause().unwrap_err().to_string(),
         format!("the redis-server of port {port} was killed: restart it first")
@@ -159,21 +144,14 @@ fn an_error_reply_is_an_error_with_the_text_of_redis() {
 
 #[test]
 fn a_server_with_a_password_starts() {
-    let server = RedisServer::builder()
-        .arg("--requirepass")
-        .arg("secret")
-        .start()
-        .unwrap();
+    let server = RedisServer::builder().arg("--requirepass").arg("secret").start().unwrap();
     let error = server.command(&["PING"]).unwrap_err();
     assert!(error.to_string().contains("NOAUTH"), "{error}");
 }
 
 #[test]
 fn a_missing_binary_says_what_to_install() {
-    let error = RedisServer::builder()
-        .binary("no-such-redis-server")
-        .start()
-        .unwrap_err();
+    let error = RedisServer::builder().binary("no-such-redis-server").start().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert_eq!(
         error.to_string(),
@@ -185,15 +163,10 @@ fn a_missing_binary_says_what_to_install() {
 
 #[test]
 fn a_server_that_ends_at_once_is_reported_with_its_log() {
-    let error = RedisServer::builder()
-        .arg("--maxmemory-policy")
-        .arg("no-such-policy")
-        .start()
-        .unwrap_err();
+    let error =
+        RedisServer::builder().arg("--maxmemory-policy").arg("no-such-policy").start().unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("redis-server ended before it answered on port "),
+        error.to_string().starts_with("redis-server ended before it answered on port "),
         "{error}"
     );
     assert!(error.to_string().contains("no-such-policy"), "{error}");

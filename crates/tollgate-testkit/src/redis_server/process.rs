@@ -64,10 +64,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(|error| explain_spawn(binary, error))?;
-        let mut process = Self {
-            child,
-            watchdog: None,
-        };
+        let mut process = Self { child, watchdog: None };
         process.watchdog = Some(Watchdog::start(process.id(), dir)?);
         process.wait_until_ready(port, &follow(log))?;
         Ok(process)
@@ -162,8 +159,7 @@ impl Process {
         match ask(&["PING"]) {
             Ok(_) => ask(&["INFO", "server"]).is_ok_and(|info| {
                 let own = format!("process_id:{}", self.id());
-                info.text()
-                    .is_some_and(|text| text.lines().any(|line| line == own))
+                info.text().is_some_and(|text| text.lines().any(|line| line == own))
             }),
             // A server that was started with a password is ready, too.
             Err(error) => error.to_string().contains("NOAUTH"),

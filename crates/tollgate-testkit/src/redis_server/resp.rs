@@ -119,9 +119,7 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
         ));
     }
     let text = String::from_utf8_lossy(&line);
-    text.strip_suffix("\r\n")
-        .map(str::to_owned)
-        .ok_or_else(|| malformed(&text))
+    text.strip_suffix("\r\n").map(str::to_owned).ok_or_else(|| malformed(&text))
 }
 
 fn number(line: &str) -> io::Result<i64> {
@@ -184,21 +182,11 @@ mod tests {
             "redis answered: WRONGTYPE no hash"
         );
         assert_eq!(parse("").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        for broken in [
-            "\r\n",
-            "+OK",
-            ":x\r\n",
-            "$-2\r\n",
-            "?\r\n",
-            "$99999999999\r\n",
-        ] {
+        for broken in ["\r\n", "+OK", ":x\r\n", "$-2\r\n", "?\r\n", "$99999999999\r\n"] {
             let error = parse(broken).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{broken:?}");
         }
         let nested = "*1\r\n".repeat(DEPTH_MAX as usize + 1);
-        assert_eq!(
-            parse(&nested).unwrap_err().kind(),
-            io::ErrorKind::InvalidData
-        );
+        assert_eq!(parse(&nested).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -1,0 +1,151 @@
+//! Worked timelines: what an exact store answers, request by request, to the microsecond.
+//!
+//! # The files
+//!
+//! A file is a JSON list of timelines:
+//!
+//! ```json
+//! [{
+//!   "name": "burst-of-two", "why": "the third waits for half a second",
+//!   "algorithm": "token_bucket",
+//!   "quota": {"units": 2, "period_us": 1000000, "burst": 2},
+//!   "start_us": 1700000000000000,
+//!   "steps": [
+//!     {"at_us": 0, "cost": 2,
+//!      "expect": {"outcome": "allow", "remaining": 0, "reset_after_us": 1000000}},
+//!     {"at_us": 100000, "cost": 1,
+//!      "expect": {"outcome": "deny", "remaining": 0, "reset_after_us": 900000, "retry_after_us": 400000}},
+//!     {"at_us": 100000, "cost": 3, "expect": {"outcome": "impossible"}},
+//!     {"set_quota": {"units": 1, "period_us": 1000000, "burst": 1}}
+//!   ]
+//! }]
+//! ```
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `algorithm` | `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_window` or `sliding_log` |
+//! | `quota` | `units` per `period_us`; `burst` for the two buckets, `cells` (20 if absent) for `sliding_window` |
+//! | `start_us` | microseconds since the Unix epoch |
+//! | `at_us` | microseconds after `start_us`; it may go back |
+//! | `cost` | units; 0 is a peek |
+//! | `expect` | the [`Answer`]; a deny has `retry_after_us`, an allow may have `delay_us` (0 if absent) |
+//! | `set_quota` | the quota from here on |
+//!
+//! A field that is not listed here is an error, so that a misspelt expectation cannot pass.
+//!
+//! # The timelines of Tollgate
+//!
+//! [`TOKEN_BUCKET`] and its four siblings are the files that every store of Tollgate reproduces.
+
+use std::time::Duration;
+
+use tollgate_core::{Cost, Quota, Rate, Timestamp};
+
+use crate::answer::Answer;
+
+mod error;
+mod json;
+
+pub use self::error::TimelineError;
+pub use self::json::{parse, read};
+
+/// The worked timelines of the token bucket.
+pub const TOKEN_BUCKET: &str = include_str!("../cases/token_bucket.json");
+/// The worked timelines of the leaky bucket.
+pub const LEAKY_BUCKET: &str = include_str!("../cases/leaky_bucket.json");
+/// The worked timelines of the fixed window.
+pub const FIXED_WINDOW: &str = include_str!("../cases/fixed_window.json");
+/// The worked timelines of the sliding window.
+pub const SLIDING_WINDOW: &str = include_str!("../cases/sliding_window.json");
+/// The worked timelines of the sliding log.
+pub const SLIDING_LOG: &str = include_str!("../cases/sliding_log.json");
+
+/// A sequence of requests to one bucket, with the answer to each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    name: String,
+    why: String,
+    limit: Limit,
+    start: Timestamp,
+    steps: Vec<Step>,
+}
+
+impl Timeline {
+    /// Returns the name, for reports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the timeline shows, in a few words.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Returns the limit of the first step.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Returns the instant to which steps are relative.
+    pub fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    /// Returns the steps. A change of quota keeps the algorithm.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+/// One step of a [`Timeline`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A request that spends its cost if it is allowed.
+    Check {
+        /// The time since the timeline's start.
+        at: Duration,
+        /// What the request costs.
+        cost: Cost,
+        /// What an exact store answers.
+        expect: Answer,
+    },
+    /// A change of the quota.
+    SetQuota(Limit),
+}
+
+/// An algorithm with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Tokens that refill at a rate, up to the burst.
+    TokenBucket(Quota),
+    /// A queue that drains at a rate and holds the burst.
+    LeakyBucket(Quota),
+    /// So many units in each period since the epoch.
+    FixedWindow(Rate),
+    /// So many units in any period, counted in cells.
+    SlidingWindow {
+        /// The units and the length of the window.
+        rate: Rate,
+        /// Into how many cells the window is cut.
+        cells: u32,
+    },
+    /// So many units in any period, each remembered.
+    SlidingLog(Rate),
+}
+
+impl Limit {
+    /// Returns the algorithm as files name it.
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::SlidingLog(_) => "sliding_log",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
