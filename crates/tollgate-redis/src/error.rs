@@ -1,0 +1,152 @@
+//! What goes wrong with Redis, in the words of a [`StoreError`].
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tollgate_core::{StoreError, StoreErrorKind};
+
+/// What may be done about an error within the same deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Send the same call with the script's text; it was not executed.
+    SendSource,
+    /// Connect anew and send it once more; it was not executed.
+    Reconnect,
+    /// Send it once more a little later; it was not executed.
+    Wait,
+    /// The connection is broken: whether the call was executed is not known.
+    GiveUpConnection,
+    /// Nothing would change.
+    GiveUp,
+}
+
+impl Remedy {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendSource,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Reconnect,
+            _ if is_not_ready(error) => Self::Wait,
+            _ if error.is_unrecoverable_error() || error.is_io_error() => Self::GiveUpConnection,
+            _ => Self::GiveUp,
+        }
+    }
+}
+
+/// Tells whether the server answered that it cannot serve anybody now.
+fn is_not_ready(error: &RedisError) -> bool {
+    matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
+}
+
+/// Makes the error of a deadline that passed after the call was sent.
+pub(crate) fn no_answer(server: &str, timeout: std::time::Duration) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        format!(
+            "redis at {server} gave no answer within {timeout:?}, and may still execute the call: \
+             see whether it is overloaded or paused, or raise the timeout"
+        ),
+    )
+}
+
+/// Makes the error of a deadline that passed before there was a connection to send on.
+pub(crate) fn no_connection(server: &str, timeout: std::time::Duration) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!(
+            "no connection to redis at {server} within {timeout:?}: see whether it runs and \
+             can be reached"
+        ),
+    )
+}
+
+/// Makes the error of an attempt to connect that failed.
+pub(crate) fn not_connected(server: &str, error: &RedisError) -> StoreError {
+    if error.is_io_error() {
+        return StoreError::new(
+            StoreErrorKind::Unavailable,
+            format!(
+                "cannot connect to redis at {server} ({}): see whether it runs and can be reached",
+                cause(error)
+            ),
+        );
+    }
+    answered(server, error)
+}
+
+/// Makes the error of a connection that broke under a call.
+pub(crate) fn broken(server: &str, error: &RedisError) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!(
+            "the connection to redis at {server} broke before the answer ({}), and the call may \
+             have been executed: the next call connects anew",
+            cause(error)
+        ),
+    )
+}
+
+/// Makes the error of a server that answered, but not with a reply.
+pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
+    let (kind, advice) = match error.code() {
+        _ if is_not_ready(error) => (StoreErrorKind::Unavailable, "wait until it is ready"),
+        Some("READONLY") => {
+            (StoreErrorKind::Refused, "it is a replica: let the URL name the primary")
+        }
+        Some("OOM") => (StoreErrorKind::Refused, "raise its maxmemory"),
+        Some("NOAUTH" | "WRONGPASS") => {
+            (StoreErrorKind::Refused, "check the user and the password in the URL")
+        }
+        Some("NOPERM") => {
+            (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
+        }
+        Some("MOVED" | "ASK" | "CROSSSLOT") => {
+            (StoreErrorKind::Refused, "it is a node of a Redis Cluster: name a single server")
+        }
+        _ => (StoreErrorKind::Refused, "check the URL and the server's log"),
+    };
+    StoreError::new(
+        kind,
+        format!("redis at {server} refused the call ({}): {advice}", cause(error)),
+    )
+}
+
+/// Makes the error of a reply that the script cannot have given.
+pub(crate) fn unintelligible(server: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Refused,
+        format!(
+            "redis at {server} gave a reply that the script does not: see whether a proxy \
+             between changes scripts or replies"
+        ),
+    )
+}
+
+/// Makes the error of a key that holds something else than a bucket, if `error` is one.
+///
+/// `key_of` gives the full key of the charge at an index from 0.
+pub(crate) fn corrupt(
+    error: &RedisError,
+    key_of: impl FnOnce(usize) -> Option<String>,
+) -> Option<StoreError> {
+    let detail = error.detail().filter(|_| error.code() == Some("CORRUPT"))?;
+    let mut words = detail.split(' ');
+    let index: usize = words.next()?.parse().ok()?;
+    let key = key_of(index.checked_sub(1)?)?;
+    let what = match (words.next()?, words.next()?) {
+        ("type", name) => format!("holds a {name}"),
+        (_, field) => format!("is a hash whose field {field:?} is missing or not a bucket's"),
+    };
+    Some(StoreError::new(
+        StoreErrorKind::Corrupt,
+        format!(
+            "the redis key {key:?} {what}, so it is not a bucket: remove the key, \
+             or choose another prefix"
+        ),
+    ))
+}
+
+/// The server's own words, or the system's.
+pub(crate) fn cause(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}

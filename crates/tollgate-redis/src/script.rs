@@ -1,0 +1,61 @@
+//! The Lua script and how it is sent.
+
+use redis::Cmd;
+
+/// The second implementation of `tollgate_core::decide_together`; its header is its contract.
+pub(crate) const SOURCE: &str = include_str!("../lua/token_bucket.lua");
+
+/// The script with the SHA-1 by which Redis knows it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    sha: String,
+}
+
+/// How one call names the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// By its SHA-1, which fails with `NOSCRIPT` if Redis has forgotten it.
+    Sha,
+    /// By its text, which also makes Redis remember it.
+    Source,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        Self { sha: sha1_smol::Sha1::from(SOURCE).digest().to_string() }
+    }
+
+    /// Starts a call of the script; the number of keys, the keys and the arguments follow.
+    pub(crate) fn call(&self, form: Form, arg_count: usize, arg_bytes: usize) -> Cmd {
+        let (name, script) = match form {
+            Form::Sha => ("EVALSHA", self.sha.as_str()),
+            Form::Source => ("EVAL", SOURCE),
+        };
+        let mut command = Cmd::with_capacity(arg_count + 2, arg_bytes + name.len() + script.len());
+        command.arg(name).arg(script);
+        command
+    }
+
+    /// Makes the command that has Redis remember the script.
+    pub(crate) fn load() -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("SCRIPT").arg("LOAD").arg(SOURCE);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_names_the_script_by_sha_or_by_text() {
+        let script = Script::new();
+        assert_eq!(script.sha.len(), 40);
+        let by_sha = script.call(Form::Sha, 0, 0).get_packed_command();
+        assert_eq!(by_sha, format!("*2\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.sha).as_bytes());
+        let by_source = script.call(Form::Source, 0, 0).get_packed_command();
+        assert!(by_source.starts_with(b"*2\r\n$4\r\nEVAL\r\n"));
+        assert!(by_source.windows(SOURCE.len()).any(|window| window == SOURCE.as_bytes()));
+    }
+}
