@@ -1,0 +1,88 @@
+//! G5: a full bucket equals an absent one.
+
+use proptest::prelude::*;
+use tollgate_core::{Bucket, Cost, Timestamp};
+
+use crate::run::Run;
+use crate::strategies::{Action, any_move, forward, quotas, sizes, starts, steps};
+use crate::{cases, micros};
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn g5_a_full_state_decides_as_no_state_at_any_time(
+        quota in quotas(),
+        written in starts(),
+        now in starts(),
+        moved in any_move(),
+        size in sizes(),
+        excess in 0_u64..=3,
+    ) {
+        let full = Bucket { level: quota.level_max() + excess, scale: quota.scale(), ts: written };
+        let mut run = Run::new(quota, now);
+        run.advance(moved);
+        let (bucket, cost) = (run.bucket(), run.cost(size));
+        prop_assert_eq!(
+            bucket.decide(Some(&full), cost, run.now),
+            bucket.decide(None, cost, run.now)
+        );
+    }
+
+    #[test]
+    fn g5_a_state_that_expires_at_reset_after_or_later_changes_no_decision(
+        quota in quotas(),
+        start in starts(),
+        margin_us in prop_oneof![2 => Just(0), 1 => 0_u64..=5_000_000],
+        steps in steps(forward(), prop_oneof![
+            6 => sizes().prop_map(Action::Check),
+            1 => sizes().prop_map(Action::Refund),
+        ]),
+    ) {
+        let mut kept = Run::new(quota, start);
+        let mut expiring = kept.clone();
+        let mut full_at: Option<Timestamp> = None;
+        for (moved, action) in steps {
+            kept.advance(moved);
+            expiring.now = kept.now;
+            if full_at.is_some_and(|full_at| {
+                full_at < Timestamp::MAX && kept.now >= full_at.saturating_add(micros(margin_us))
+            }) {
+                expiring.state = None;
+            }
+            let (one, other) = match action {
+                Action::SetQuota(_) => continue,
+                Action::Refund(size) => {
+                    let cost = kept.cost(size);
+                    (kept.refund(cost).0, expiring.refund(cost).0)
+                }
+                Action::Check(size) => {
+                    let cost = kept.cost(size);
+                    (kept.check(cost).0, expiring.check(cost).0)
+                }
+            };
+            prop_assert_eq!(one, other);
+            full_at = Some(kept.now.saturating_add(one.reset_after()));
+        }
+    }
+
+    #[test]
+    fn g5_a_bucket_is_full_at_reset_after_and_not_a_microsecond_before(
+        quota in quotas(),
+        start in starts(),
+        steps in steps(forward(), sizes()),
+    ) {
+        let mut run = Run::new(quota, start);
+        for (moved, size) in steps {
+            run.advance(moved);
+            let reset_after = run.check(run.cost(size)).0.reset_after();
+            let full_at = run.now.saturating_add(reset_after);
+            if reset_after.is_zero() || full_at == Timestamp::MAX {
+                continue;
+            }
+            let at = |now| run.ask(run.state.as_ref(), Cost::ZERO, now).reset_after();
+            prop_assert_eq!(at(full_at), micros(0));
+            prop_assert_eq!(at(Timestamp::from_micros(full_at.as_micros() - 1)), micros(1));
+        }
+    }
+}
