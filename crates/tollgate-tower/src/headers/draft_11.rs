@@ -1,0 +1,96 @@
+//! `RateLimit` and `RateLimit-Policy` by draft 11: structured-field lists of strings with
+//! parameters.
+
+use std::fmt::Write;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tollgate::{Decision, Quota, RuleDecision, Verdict};
+
+use super::{RATELIMIT, RATELIMIT_POLICY, whole_seconds};
+
+/// The largest integer of a structured field (RFC 9651): 15 digits.
+const INTEGER_MAX: u128 = 999_999_999_999_999;
+
+const MICROS_PER_SECOND: u128 = 1_000_000;
+
+pub(super) fn write(verdict: &Verdict, headers: &mut HeaderMap) {
+    let latest = verdict
+        .decision()
+        .filter(|decision| decision.is_deny())
+        .map(|_| u128::from(whole_seconds(verdict.retry_after().unwrap_or_default()).max(1)));
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for rule in verdict.rules().iter().filter(|rule| !rule.rule().is_shadow()) {
+        push_policy(&mut policies, rule);
+        if latest.is_none() || rule.decision().is_deny() {
+            push_limit(&mut limits, rule, latest);
+        }
+    }
+    insert(headers, RATELIMIT_POLICY, policies);
+    insert(headers, RATELIMIT, limits);
+}
+
+fn push_policy(list: &mut String, rule: &RuleDecision) {
+    let quota = rule.rule().quota();
+    push_string(list, rule.rule().name());
+    push_integer(list, 'q', u128::from(quota.burst()));
+    push_integer(list, 'w', seconds_to_refill(u128::from(quota.burst()), quota).max(1));
+}
+
+/// Appends what is left; `latest` is the `Retry-After` that the window must not outlast.
+fn push_limit(list: &mut String, rule: &RuleDecision, latest: Option<u128>) {
+    let (quota, decision) = (rule.rule().quota(), rule.decision());
+    let remaining = u128::from(decision.remaining());
+    let window = match remaining {
+        0 => seconds_to_one(decision, quota),
+        _ => seconds_to_refill(remaining, quota),
+    };
+    push_string(list, rule.rule().name());
+    push_integer(list, 'r', remaining);
+    push_integer(list, 't', window.max(1).min(latest.unwrap_or(INTEGER_MAX)));
+}
+
+/// Counts the seconds, rounded up, in which a bucket gains `units`.
+fn seconds_to_refill(units: u128, quota: &Quota) -> u128 {
+    let rate = quota.rate();
+    (units * rate.period().as_micros()).div_ceil(u128::from(rate.units()) * MICROS_PER_SECOND)
+}
+
+/// Counts the seconds, rounded up, until an empty bucket has one unit.
+///
+/// That is the time until it is full less the time that the other units take. The former is
+/// already rounded up to a microsecond, so the difference is rounded down to one: a wait of
+/// exactly 3 s stays 3 s.
+fn seconds_to_one(decision: &Decision, quota: &Quota) -> u128 {
+    let rate = quota.rate();
+    let others = u128::from(quota.burst() - 1) * rate.period().as_micros();
+    let others = others.div_ceil(u128::from(rate.units()));
+    decision.reset_after().as_micros().saturating_sub(others).div_ceil(MICROS_PER_SECOND)
+}
+
+/// Appends a string item. What may stand in a rule's name needs no escape; these two characters
+/// would end the string early.
+fn push_string(list: &mut String, text: &str) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    list.push('"');
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            list.push('\\');
+        }
+        list.push(character);
+    }
+    list.push('"');
+}
+
+fn push_integer(list: &mut String, name: char, value: u128) {
+    // Writing to a String cannot fail.
+    let _ = write!(list, ";{name}={}", value.min(INTEGER_MAX));
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, list: String) {
+    // Only a name outside of ASCII could fail here, and a rule cannot have one.
+    if let Ok(value) = HeaderValue::try_from(list) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,225 @@
+use tollgate::{Attributes, Cost, Limiter, ManualClock, Quota, Rule};
+
+use super::*;
+
+fn rule(name: &str, rate: &str, burst: u64) -> Rule {
+    Rule::new(name, Quota::new(rate.parse().unwrap(), burst).unwrap())
+}
+
+fn limiter(rules: impl IntoIterator<Item = Rule>) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::builder().rules(rules).clock(clock.clone()).build().unwrap(), clock)
+}
+
+async fn spend(limiter: &Limiter, units: u64) -> Verdict {
+    limiter.check_n(&Attributes::new(), Cost::new(units)).await.unwrap()
+}
+
+/// The headers of a verdict as sorted lines, to be compared with a golden text.
+fn text(verdict: &Verdict) -> String {
+    let mut headers = HeaderMap::new();
+    write_headers(verdict, &mut headers);
+    let mut lines: Vec<String> = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()))
+        .collect();
+    lines.sort();
+    lines.concat()
+}
+
+#[tokio::test]
+async fn an_allowance_tells_what_is_left() {
+    let (limiter, _) = limiter([rule("login", "20/min", 5)]);
+    assert_eq!(
+        text(&spend(&limiter, 2).await),
+        "ratelimit-policy: \"login\";q=5;w=15\n\
+         ratelimit: \"login\";r=3;t=9\n\
+         x-ratelimit-limit: 5\n\
+         x-ratelimit-remaining: 3\n\
+         x-ratelimit-reset: 6\n"
+    );
+    assert_eq!(
+        text(&spend(&limiter, 3).await),
+        "ratelimit-policy: \"login\";q=5;w=15\n\
+         ratelimit: \"login\";r=0;t=3\n\
+         x-ratelimit-limit: 5\n\
+         x-ratelimit-remaining: 0\n\
+         x-ratelimit-reset: 15\n"
+    );
+}
+
+#[tokio::test]
+async fn a_denial_tells_the_wait() {
+    let (limiter, clock) = limiter([rule("login", "20/min", 5)]);
+    assert!(spend(&limiter, 5).await.is_allowed());
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(
+        text(&spend(&limiter, 1).await),
+        "ratelimit-policy: \"login\";q=5;w=15\n\
+         ratelimit: \"login\";r=0;t=3\n\
+         retry-after: 3\n\
+         x-ratelimit-limit: 5\n\
+         x-ratelimit-remaining: 0\n\
+         x-ratelimit-reset: 15\n"
+    );
+    clock.advance(Duration::from_millis(2_000));
+    let verdict = spend(&limiter, 1).await;
+    assert!(text(&verdict).contains("retry-after: 1\n"), "{}", text(&verdict));
+    assert_eq!(verdict.retry_after(), Some(Duration::from_micros(999_999)));
+}
+
+#[tokio::test]
+async fn a_wait_below_a_second_is_one_second_and_never_0() {
+    let (limiter, _) = limiter([rule("api", "1000/s", 1)]);
+    assert!(spend(&limiter, 1).await.is_allowed());
+    let denied = spend(&limiter, 1).await;
+    assert_eq!(denied.retry_after(), Some(Duration::from_millis(1)));
+    assert_eq!(
+        text(&denied),
+        "ratelimit-policy: \"api\";q=1;w=1\n\
+         ratelimit: \"api\";r=0;t=1\n\
+         retry-after: 1\n\
+         x-ratelimit-limit: 1\n\
+         x-ratelimit-remaining: 0\n\
+         x-ratelimit-reset: 1\n"
+    );
+}
+
+#[test]
+fn seconds_are_rounded_up_and_whole_ones_stay() {
+    let mut headers = HeaderMap::new();
+    for (wait_ms, seconds) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")] {
+        headers.clear();
+        write_retry_after(Duration::from_millis(wait_ms), &mut headers);
+        assert_eq!(headers["retry-after"], seconds, "{wait_ms} ms");
+    }
+    assert_eq!(whole_seconds(Duration::from_nanos(1)), 1);
+    assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+}
+
+#[tokio::test]
+async fn every_enforced_rule_is_listed_and_the_most_restrictive_one_speaks() {
+    let (limiter, _) = limiter([rule("all", "100/s", 500), rule("daily", "1000/day", 10)]);
+    assert_eq!(
+        text(&spend(&limiter, 4).await),
+        "ratelimit-policy: \"all\";q=500;w=5, \"daily\";q=10;w=864\n\
+         ratelimit: \"all\";r=496;t=5, \"daily\";r=6;t=519\n\
+         x-ratelimit-limit: 10\n\
+         x-ratelimit-remaining: 6\n\
+         x-ratelimit-reset: 346\n"
+    );
+}
+
+#[tokio::test]
+async fn a_denial_lists_the_windows_of_the_denying_rules_only() {
+    let (limiter, _) = limiter([rule("all", "1/min", 500), rule("burst", "1/s", 2)]);
+    assert!(spend(&limiter, 2).await.is_allowed());
+    let text = text(&spend(&limiter, 1).await);
+    assert!(text.contains("ratelimit: \"burst\";r=0;t=1\n"), "{text}");
+    assert!(
+        text.contains("ratelimit-policy: \"all\";q=500;w=30000, \"burst\";q=2;w=2\n"),
+        "{text}"
+    );
+    assert!(text.contains("retry-after: 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn the_window_of_a_denial_never_outlasts_its_retry_after() {
+    let (limiter, clock) = limiter([rule("bulk", "1/s", 10)]);
+    assert!(spend(&limiter, 1).await.is_allowed());
+    clock.advance(Duration::from_millis(900));
+    let denied = spend(&limiter, 10).await;
+    assert_eq!(denied.remaining(), Some(9));
+    let text = text(&denied);
+    assert!(text.contains("ratelimit: \"bulk\";r=9;t=1\n"), "{text}");
+    assert!(text.contains("retry-after: 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn an_empty_bucket_has_a_window_of_the_time_to_one_unit() {
+    // 7 per 3 s with a burst of 4 has times that are no whole microseconds.
+    let (limiter, clock) = limiter([rule("odd", "7/3s", 4), rule("slow", "1/3s", 4)]);
+    assert!(spend(&limiter, 4).await.is_allowed());
+    let denied = text(&spend(&limiter, 1).await);
+    assert!(denied.contains("ratelimit: \"odd\";r=0;t=1, \"slow\";r=0;t=3\n"), "{denied}");
+    clock.advance(Duration::from_secs(1));
+    let denied = text(&spend(&limiter, 1).await);
+    assert!(denied.contains("ratelimit: \"slow\";r=0;t=2\n"), "{denied}");
+}
+
+#[tokio::test]
+async fn shadow_rules_and_requests_without_a_rule_leave_no_trace() {
+    let (unlimited, _) = limiter([rule("cart", "1/s", 1).with_match("path", ["/cart"])]);
+    assert_eq!(text(&spend(&unlimited, 1).await), "");
+
+    let (shadow, _) = limiter([rule("trial", "1/s", 1).with_shadow(true)]);
+    assert!(spend(&shadow, 1).await.is_allowed());
+    assert_eq!(text(&spend(&shadow, 1).await), "");
+
+    let (both, _) = limiter([rule("trial", "1/s", 1).with_shadow(true), rule("login", "1/s", 9)]);
+    assert!(spend(&both, 2).await.is_allowed());
+    let text = text(&spend(&both, 2).await);
+    assert!(text.contains("x-ratelimit-limit: 9\n") && !text.contains("trial"), "{text}");
+}
+
+#[tokio::test]
+async fn values_stay_inside_the_15_digits_of_structured_fields() {
+    let (limiter, _) = limiter([rule("slowest", "1/366d", 256)]);
+    assert_eq!(
+        text(&spend(&limiter, 256).await),
+        "ratelimit-policy: \"slowest\";q=256;w=8095334400\n\
+         ratelimit: \"slowest\";r=0;t=31622400\n\
+         x-ratelimit-limit: 256\n\
+         x-ratelimit-remaining: 0\n\
+         x-ratelimit-reset: 8095334400\n"
+    );
+    let (limiter, _) = self::limiter([rule("widest", "1/48d", Quota::BURST_MAX)]);
+    let text = text(&spend(&limiter, 0).await);
+    // 2^31 - 1 times 48 days are 8,906,044,180,838,400 s, one digit too many.
+    assert!(text.contains("\"widest\";q=2147483647;w=999999999999999\n"), "{text}");
+    assert!(text.contains("\"widest\";r=2147483647;t=999999999999999\n"), "{text}");
+}
+
+#[tokio::test]
+async fn each_group_can_be_left_out() {
+    let (limiter, _) = limiter([rule("login", "1/s", 1)]);
+    assert!(spend(&limiter, 1).await.is_allowed());
+    let denied = spend(&limiter, 1).await;
+    let names = |format: HeaderFormat| {
+        let mut headers = HeaderMap::new();
+        format.write(&denied, &mut headers);
+        let mut names: Vec<String> = headers.keys().map(ToString::to_string).collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(
+        names(HeaderFormat::new().with_legacy(false)),
+        "ratelimit ratelimit-policy retry-after"
+    );
+    assert_eq!(
+        names(HeaderFormat::new().with_draft(None)),
+        "retry-after x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"
+    );
+}
+
+#[tokio::test]
+async fn a_group_that_is_there_stays_as_it_is() {
+    let (limiter, _) = limiter([rule("login", "1/s", 1)]);
+    assert!(spend(&limiter, 1).await.is_allowed());
+    let denied = spend(&limiter, 1).await;
+    for (present, missing) in [
+        ("retry-after", ""),
+        ("x-ratelimit-remaining", "x-ratelimit-limit x-ratelimit-reset"),
+        ("ratelimit", "ratelimit-policy"),
+        ("ratelimit-policy", "ratelimit"),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert(present, HeaderValue::from_static("77"));
+        write_headers(&denied, &mut headers);
+        assert_eq!(headers[present], "77", "{present}");
+        for name in missing.split_whitespace() {
+            assert!(!headers.contains_key(name), "{name} next to {present}");
+        }
+        assert_eq!(headers.len(), 6 - missing.split_whitespace().count(), "{present}");
+    }
+}
