@@ -90,9 +90,9 @@ mod limiter;
 mod verdict;
 
 pub use tollgate_core::{
-    Allow, Attributes, Cost, Decision, Deny, FailurePolicy, Fraction, LocalShare, Missing, Pattern,
-    Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind,
-    Timestamp,
+    Allow, Attributes, Charge, Cost, Decision, Decisions, Deny, FailurePolicy, Fraction,
+    LocalShare, Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet,
+    Store, StoreError, StoreErrorKind, Timestamp,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]

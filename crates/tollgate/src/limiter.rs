@@ -157,6 +157,7 @@ impl Limiter {
         self.shared.local.forget(&keys);
         let done = self.shared.store.reset(&keys).await;
         done.map_err(|source| CheckError::store(None, source))?;
+        drop(keys);
         let now = self.shared.clock.now();
         let decisions = self.apply(Operation::Look, &charged, Cost::ZERO, now).await;
         let decisions = decisions.map_err(|source| CheckError::store(None, source))?;
