@@ -23,10 +23,10 @@
 //! }
 //! ```
 //!
-//! A store that forgets to cap the refill fails with the step, the field and both values:
+//! A store that decides but forgets to spend fails with the step, the field and both values:
 //!
 //! ```text
-//! idle-never-exceeds-burst: step 1 at 60000000us: remaining expected 0, got 51
+//! classic-burst-5-at-1-per-second: step 1 at 0us: remaining expected 4, got 5
 //! ```
 //!
 //! **2. Write timelines of your own.** The form of the files is on the page of [`mod@timeline`].

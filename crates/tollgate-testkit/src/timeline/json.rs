@@ -93,7 +93,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Timeline>, TimelineError> {
 /// # Errors
 ///
 /// [`TimelineError`] if the text is not JSON, or a timeline is not as the
-/// [module docs](super::timeline) say.
+/// [module docs](crate::timeline) say.
 ///
 /// # Examples
 ///
