@@ -1,0 +1,117 @@
+//! Why a request did not reach the service.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tollgate::{CheckError, Rule, Verdict};
+
+/// Why a request was turned away. It never reached the inner service.
+///
+/// The text ([`Display`](fmt::Display)) is fit for the client: it names the rule, never a bucket, a
+/// server or the error of a store. What went wrong inside is in [`error`](Self::error).
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    reason: Reason,
+}
+
+#[derive(Clone, Debug)]
+enum Reason {
+    Denied(Verdict),
+    Failed(Arc<CheckError>),
+}
+
+impl Rejection {
+    pub(crate) const fn denied(verdict: Verdict) -> Self {
+        Self { reason: Reason::Denied(verdict) }
+    }
+
+    pub(crate) fn failed(error: CheckError) -> Self {
+        Self { reason: Reason::Failed(Arc::new(error)) }
+    }
+
+    /// Tells whether a rule denied the request, which can succeed later (429).
+    pub const fn is_denied(&self) -> bool {
+        matches!(self.reason, Reason::Denied(_))
+    }
+
+    /// Tells whether the cost is above the burst of a rule, so that the request can never succeed
+    /// (422).
+    pub fn is_impossible(&self) -> bool {
+        self.error().is_some_and(CheckError::is_impossible)
+    }
+
+    /// Tells whether the store could not answer and a rule refuses requests then (503).
+    pub fn is_store_failure(&self) -> bool {
+        self.error().is_some_and(CheckError::is_store_failure)
+    }
+
+    /// Returns the HTTP status: 429, 422 or 503, or 500 if the request cannot be charged because
+    /// too many rules apply to it.
+    pub fn status(&self) -> StatusCode {
+        match &self.reason {
+            Reason::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::Failed(error) if error.is_impossible() => StatusCode::UNPROCESSABLE_ENTITY,
+            Reason::Failed(error) if error.is_store_failure() => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Returns when it is worth to try again: exactly when the same request can succeed if it was
+    /// denied, in a second after a store failure, never if it is impossible.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match &self.reason {
+            Reason::Denied(verdict) => verdict.retry_after(),
+            Reason::Failed(error) => error.retry_after(),
+        }
+    }
+
+    /// Returns the rule that turned the request away, if it was one rule.
+    pub fn rule(&self) -> Option<&Rule> {
+        match &self.reason {
+            Reason::Denied(verdict) => verdict.rule(),
+            Reason::Failed(error) => error.rule(),
+        }
+    }
+
+    /// Returns the verdict, if a rule denied the request.
+    pub const fn verdict(&self) -> Option<&Verdict> {
+        match &self.reason {
+            Reason::Denied(verdict) => Some(verdict),
+            Reason::Failed(_) => None,
+        }
+    }
+
+    /// Returns the error, if there is no verdict. Its text is for operators; do not send it to a
+    /// client.
+    pub fn error(&self) -> Option<&CheckError> {
+        match &self.reason {
+            Reason::Denied(_) => None,
+            Reason::Failed(error) => Some(error),
+        }
+    }
+
+    /// Returns the wait in whole milliseconds, rounded up.
+    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+        let wait = self.retry_after()?.as_nanos().div_ceil(1_000_000);
+        Some(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Denied(_) => f.write_str("the rate limit is used up")?,
+            Reason::Failed(error) if error.is_impossible() => error.fmt(f)?,
+            Reason::Failed(error) if error.is_store_failure() => {
+                f.write_str("the rate limit cannot be checked at the moment")?;
+            }
+            Reason::Failed(_) => f.write_str("the request cannot be charged to its rate limits")?,
+        }
+        match self.retry_after_ms() {
+            Some(wait_ms) => write!(f, ": try again in {wait_ms} ms"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! An axum service on a loopback socket.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::Router;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tollgate_tower::{ClientIp, Extractor, RateLimitLayer};
+
+use crate::support::{limiter, rule};
+
+/// A server that ends with the test.
+struct Server {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start(app: Router) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = app.into_make_service_with_connect_info::<SocketAddr>();
+        let task = tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+        Self { address, task }
+    }
+
+    /// Sends one request on a connection of its own and returns the response as it came, but for
+    /// the order of its headers and the date.
+    async fn get(&self, path: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        let (status, headers) = head.split_once("\r\n").unwrap();
+        let mut headers: Vec<&str> = headers.split("\r\n").collect();
+        headers.retain(|line| !line.starts_with("date: "));
+        headers.sort_unstable();
+        format!("{status}\n{}\n\n{body}", headers.join("\n"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn status(response: &str) -> &str {
+    response.split(' ').nth(1).unwrap()
+}
+
+#[tokio::test]
+async fn an_axum_service_limits_its_clients_end_to_end() {
+    let (limiter, _) = limiter([rule("per-ip", "20/min", 2).with_key(["ip"])]);
+    let app =
+        Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter));
+    let server = Server::start(app).await;
+
+    assert_eq!(
+        server.get("/", "").await,
+        "HTTP/1.1 200 OK\n\
+         connection: close\n\
+         content-length: 5\n\
+         content-type: text/plain; charset=utf-8\n\
+         ratelimit-policy: \"per-ip\";q=2;w=6\n\
+         ratelimit: \"per-ip\";r=1;t=3\n\
+         x-ratelimit-limit: 2\n\
+         x-ratelimit-remaining: 1\n\
+         x-ratelimit-reset: 3\n\
+         \n\
+         hello"
+    );
+    assert_eq!(status(&server.get("/", "").await), "200");
+    assert_eq!(
+        server.get("/", "x-forwarded-for: 6.6.6.6\r\n").await,
+        concat!(
+            "HTTP/1.1 429 Too Many Requests\n",
+            "connection: close\n",
+            "content-length: 242\n",
+            "content-type: application/problem+json\n",
+            "ratelimit-policy: \"per-ip\";q=2;w=6\n",
+            "ratelimit: \"per-ip\";r=0;t=3\n",
+            "retry-after: 3\n",
+            "x-ratelimit-limit: 2\n",
+            "x-ratelimit-remaining: 0\n",
+            "x-ratelimit-reset: 6\n",
+            "\n",
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Too Many Requests","status":429,"#,
+            r#""detail":"the rate limit is used up: try again in 3000 ms","#,
+            r#""rule":"per-ip","retry_after_ms":3000,"violated-policies":["per-ip"]}"#,
+        )
+    );
+}
+
+#[tokio::test]
+async fn two_routers_with_one_layer_share_the_budget_and_routes_without_it_are_free() {
+    let (limiter, _) = limiter([rule("per-ip", "1/min", 3).with_key(["ip"])]);
+    let layer = RateLimitLayer::new(limiter);
+    let shop = Router::new().route("/", get(|| async { "shop" })).layer(layer.clone());
+    let admin = Router::new().route("/", get(|| async { "admin" })).layer(layer);
+    let open = Router::new().route("/health", get(|| async { "ok" }));
+    let shop = Server::start(shop.merge(open)).await;
+    let admin = Server::start(admin).await;
+
+    assert_eq!(status(&shop.get("/", "").await), "200");
+    assert_eq!(status(&admin.get("/", "").await), "200");
+    assert_eq!(status(&shop.get("/", "").await), "200");
+    assert_eq!(status(&admin.get("/", "").await), "429");
+    assert_eq!(status(&shop.get("/", "").await), "429");
+    assert!(shop.get("/health", "").await.ends_with("\n\nok"));
+}
+
+#[tokio::test]
+async fn clients_behind_a_loopback_proxy_are_told_apart() {
+    let (limiter, _) = limiter([rule("per-ip", "1/min", 1).with_key(["ip"])]);
+    let proxies = ClientIp::new().trust(["127.0.0.0/8".parse().unwrap()]);
+    let layer = RateLimitLayer::new(limiter).attributes(Extractor::default().client_ip(proxies));
+    let server = Server::start(Router::new().route("/", get(|| async { "" })).layer(layer)).await;
+
+    let forwarded = |client: &str| format!("x-forwarded-for: 6.6.6.6, {client}\r\n");
+    assert_eq!(status(&server.get("/", &forwarded("203.0.113.7")).await), "200");
+    assert_eq!(status(&server.get("/", &forwarded("203.0.113.8")).await), "200");
+    assert_eq!(status(&server.get("/", &forwarded("203.0.113.7")).await), "429");
+}

@@ -1,0 +1,11 @@
+//! The layer around services of all kinds.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+mod axum;
+mod extractor;
+mod grpc;
+mod hyper;
+mod layer;
+mod rejection;
+mod support;
