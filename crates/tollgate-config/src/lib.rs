@@ -1,1 +1,53 @@
-//! Under construction.
+//! The configuration file of Tollgate: format, validation and errors with line and snippet.
+//!
+//! A [`Config`] is read from YAML, or from TOML when the name of the file ends in `.toml`, with
+//! the same fields. Every mistake of a file is reported, each with its line, the text at fault and
+//! what to write instead; what is doubtful but possible is a warning. The fields are described in
+//! `docs/configuration.md`; [`Config::EXAMPLE`] is a commented file to start from.
+//!
+//! # Examples
+//!
+//! ```
+//! use tollgate_config::Config;
+//!
+//! let text = "
+//! rules:
+//!   - name: login-per-ip
+//!     match: { path: /login, method: POST }
+//!     key: ip
+//!     limit: 20/min
+//!     brust: 20
+//!     shadow: yes
+//! ";
+//! let errors = Config::parse(text, "tollgate.yaml").unwrap_err();
+//! let lines: Vec<_> = errors.iter().map(|error| (error.line(), error.message())).collect();
+//! assert_eq!(lines, [
+//!     (7, "a rule has no field `brust`"),
+//!     (8, "`shadow` must be true or false, not `yes`"),
+//! ]);
+//! ```
+//!
+//! # Limits
+//!
+//! A file has at most [`Config::SIZE_MAX`] bytes and 32 levels of nesting, and the aliases of YAML
+//! may repeat at most 100,000 values and bytes, so that no file takes more than a moment. YAML is
+//! read by the rules of version 1.2 with three exceptions, all of them errors: a field that is given
+//! twice, a tag, and a second document. Text need not be quoted: `NO` is the text NO.
+
+mod config;
+mod decode;
+mod error;
+mod mistake;
+mod render;
+mod source;
+mod store;
+mod tree;
+
+pub use ipnet::IpNet;
+
+pub use crate::config::{Config, Listen};
+pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::store::{RedisUrl, StoreConfig, TimeSource};
+
+#[cfg(test)]
+mod tests;

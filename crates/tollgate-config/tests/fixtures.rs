@@ -1,0 +1,83 @@
+//! Every file under `fixtures/` gives exactly what stands in the `.expected` file beside it.
+//!
+//! `BLESS=1 cargo test -p tollgate-config --test fixtures` writes the `.expected` files anew; read
+//! the difference before it is committed.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tollgate_config::Config;
+
+#[test]
+fn every_mistake_is_shown_with_its_line_and_what_to_write() {
+    let count = compare("fixtures/bad", |path| {
+        let errors = Config::read(path).expect_err("the file is wrong");
+        let text = fs::read(path).unwrap();
+        let lines = text.iter().filter(|byte| **byte == b'\n').count() + 1;
+        for error in errors.iter().chain(errors.warnings()) {
+            assert!((1..=lines).contains(&error.line()), "{error}");
+            assert_eq!(error.file(), path.to_str().unwrap());
+        }
+        errors.to_string()
+    });
+    assert!(count >= 80, "{count} files");
+}
+
+#[test]
+fn good_files_give_what_they_say() {
+    let count = compare("fixtures/good", |path| {
+        dump(&Config::read(path).unwrap_or_else(|errors| panic!("{errors}")))
+    });
+    assert!(count >= 14, "{count} files");
+}
+
+/// Compares every file of a directory with its `.expected` file, and returns how many there were.
+fn compare(directory: &str, actual: impl Fn(&Path) -> String) -> usize {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension != "expected"))
+        .collect();
+    paths.sort();
+    let mut differing = Vec::new();
+    for path in &paths {
+        let expected = PathBuf::from(format!("{}.expected", path.display()));
+        let actual = actual(path) + "\n";
+        if bless {
+            fs::write(&expected, &actual).unwrap();
+        }
+        let expected = fs::read_to_string(&expected).unwrap_or_default();
+        if actual != expected {
+            differing.push(format!("{}:\n{actual}", path.display()));
+        }
+    }
+    assert!(differing.is_empty(), "not as expected: {}", differing.join("\n"));
+    paths.len()
+}
+
+fn dump(config: &Config) -> String {
+    let mut text = String::new();
+    writeln!(text, "{:?}\n{:?}", config.listen, config.store).unwrap();
+    writeln!(text, "trusted_proxies {:?}", config.trusted_proxies).unwrap();
+    let mut rules: Vec<_> = config.rules.iter().collect();
+    rules.sort_by_key(|rule| (rule.domain(), rule.name()));
+    for rule in rules {
+        let quota = rule.quota();
+        writeln!(text, "rule {}/{}: {quota}", rule.domain(), rule.name()).unwrap();
+        writeln!(text, "  key {:?}, missing {:?}", rule.key(), rule.missing()).unwrap();
+        for (attribute, patterns) in rule.matching() {
+            let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();
+            writeln!(text, "  match {attribute} {patterns:?}").unwrap();
+        }
+        let (policy, share) = (rule.failure_policy().as_str(), rule.local_share());
+        writeln!(text, "  {policy}, {share:?}, shadow {}", rule.is_shadow()).unwrap();
+    }
+    if !config.warnings.is_empty() {
+        writeln!(text, "{}", config.warnings).unwrap();
+    }
+    text.trim_end().to_owned()
+}
