@@ -123,3 +123,6 @@ fn whole(value: &Value) -> Option<u64> {
 fn timestamp(value: &Value) -> Option<Timestamp> {
     whole(value).map(Timestamp::from_micros)
 }
+
+#[cfg(test)]
+mod tests;

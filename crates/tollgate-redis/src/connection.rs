@@ -10,7 +10,7 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisError, Value,
+    ProtocolVersion, PushInfo, RedisError, Value,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -93,6 +93,15 @@ impl Health {
             self.silent_since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         let since_us = first.err().unwrap_or(now_us);
         Duration::from_micros(now_us.saturating_sub(since_us))
+    }
+}
+
+/// Marks a connection as closed when it is dropped.
+struct Alive(Arc<Health>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -227,12 +236,11 @@ impl Connector {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE_LEN);
         if protocol.supports_resp3() {
-            // Only RESP3 connections tell that they were closed before a call finds out.
-            let health = Arc::clone(&health);
-            config = config.set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    health.closed.store(true, Ordering::Relaxed);
-                }
+            // Only RESP3 connections take a sender for what the server pushes. It lives as long as
+            // the task that reads the socket, so it tells of the end before a call finds out.
+            let alive = Alive(Arc::clone(&health));
+            config = config.set_push_sender(move |_: PushInfo| {
+                let Alive(_) = &alive;
                 Ok::<_, redis::aio::SendError>(())
             });
         }

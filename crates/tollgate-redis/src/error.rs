@@ -35,6 +35,13 @@ fn is_not_ready(error: &RedisError) -> bool {
     matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
 }
 
+/// Tells whether the server's user may not do what the call does. Inside a script this has no code
+/// of its own.
+fn is_not_permitted(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
+        || error.detail().is_some_and(|detail| detail.contains("The user executing the script"))
+}
+
 /// Makes the error of a deadline that passed after the call was sent.
 pub(crate) fn no_answer(server: &str, timeout: std::time::Duration) -> StoreError {
     StoreError::new(
@@ -94,7 +101,7 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
         Some("NOAUTH" | "WRONGPASS") => {
             (StoreErrorKind::Refused, "check the user and the password in the URL")
         }
-        Some("NOPERM") => {
+        _ if is_not_permitted(error) => {
             (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
         }
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
