@@ -228,8 +228,9 @@ impl fmt::Display for ConfigError {
         if !self.mistake.label.is_empty() {
             write!(f, ": {}", self.mistake.label)?;
         }
-        match &self.mistake.help {
-            Some(help) => write!(f, ": {help}"),
+        // Further lines of a help are an example to copy, which a log has no place for.
+        match self.mistake.help.as_deref().and_then(|help| help.lines().next()) {
+            Some(help) => write!(f, ": {}", help.trim_end_matches(':')),
             None => Ok(()),
         }
     }
