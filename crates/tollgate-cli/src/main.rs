@@ -1,1 +1,37 @@
-fn main() {}
+//! The binary `tollgate`: the service, and a command line to ask and to validate.
+
+mod args;
+mod check;
+mod configuration;
+mod console;
+mod logging;
+mod serve;
+mod signals;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+
+/// The exit status of a denial, and of a configuration with mistakes.
+const EXIT_NO: u8 = 1;
+
+/// The exit status when the question could not be answered.
+const EXIT_ERROR: u8 = 2;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    logging::start(args.log_format, &args.command);
+    match args.command {
+        Command::Serve(serve) => serve::run(serve).await,
+        Command::Check(check) => check::run(check).await,
+        Command::Validate(validate) => validate::run(&validate),
+        Command::Example => {
+            console::print(tollgate_config::Config::EXAMPLE);
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -1,1 +1,51 @@
-//! Under construction.
+//! Tollgate as an HTTP service: check API, forward auth, health and metrics.
+//!
+//! [`Server`] listens on two addresses, both loopback unless configured otherwise:
+//!
+//! - The **http** address is for services and gateways. `POST /v1/check` asks for a decision and
+//!   spends, `/v1/peek` looks, `/v1/refund` gives back, `/v1/reset` fills; `/v1/auth` is forward
+//!   auth for nginx, Caddy and Traefik. `docs/http-api.md` describes them field by field,
+//!   `docs/forward-auth.md` has the recipes.
+//! - The **admin** address is for operators: `/healthz`, `/readyz` and `/metrics`.
+//!
+//! # Examples
+//!
+//! ```
+//! use tokio::sync::oneshot;
+//! use tollgate_config::Config;
+//! use tollgate_server::Server;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = "
+//! listen: { http: 127.0.0.1:0, admin: 127.0.0.1:0 }
+//! rules: [{ name: login-per-ip, key: ip, limit: 20/min }]
+//! ";
+//! let server = Server::bind(&Config::parse(text, "tollgate.yaml")?).await?;
+//! assert_ne!(server.http_addr().port(), 0);
+//!
+//! let (stop, stopped) = oneshot::channel::<()>();
+//! let running = tokio::spawn(server.run(async { drop(stopped.await) }));
+//! drop(stop);
+//! running.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it keeps to itself
+//!
+//! An answer never holds a bucket's key, the text of a script or an error of Redis; those are in
+//! the log. Labels of metrics are names from the rules (G9).
+
+mod admin;
+mod answer;
+mod app;
+mod backend;
+mod error;
+mod http;
+mod metrics;
+mod server;
+
+pub use crate::answer::Answer;
+pub use crate::error::ServeError;
+pub use crate::server::{Server, connect};

@@ -1,0 +1,148 @@
+//! `tollgate serve`.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use tokio::sync::oneshot;
+use tollgate_config::{Config, StoreConfig};
+use tollgate_core::{Rule, RuleSet};
+use tollgate_server::{ServeError, Server};
+
+use crate::args::Serve;
+use crate::signals::Signals;
+use crate::{EXIT_ERROR, configuration, console};
+
+pub(crate) async fn run(args: Serve) -> ExitCode {
+    let Some(mut config) = configuration::read(args.config.as_deref()) else {
+        return ExitCode::from(EXIT_ERROR);
+    };
+    config.listen.http = args.http.unwrap_or(config.listen.http);
+    config.listen.admin = args.admin.unwrap_or(config.listen.admin);
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            console::explain(&format!("error: signals cannot be received: {error}\n"));
+            return ExitCode::from(EXIT_ERROR);
+        }
+    };
+    let server = match Server::bind(&config).await {
+        Ok(server) => server,
+        Err(error) => {
+            console::explain(&format!("error: {}\n", with_options(&error, &config)));
+            return ExitCode::from(EXIT_ERROR);
+        }
+    };
+    if args.config.is_none() {
+        console::explain(&welcome(&config.rules, server.http_addr(), server.admin_addr()));
+    }
+    let source = match &args.config {
+        Some(file) => file.display().to_string(),
+        None => "built-in example".to_owned(),
+    };
+    tracing::info!(
+        http = %server.http_addr(),
+        admin = %server.admin_addr(),
+        store = %store(&config.store),
+        rules = config.rules.len(),
+        config = source,
+        "serving"
+    );
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = server.run(async { drop(stopped.await) });
+    tokio::pin!(running);
+    tokio::select! {
+        () = &mut running => return ExitCode::SUCCESS,
+        _ = signals.next() => drop(stop),
+    }
+    tokio::select! {
+        () = running => ExitCode::SUCCESS,
+        status = signals.next() => {
+            tracing::warn!("second signal, requests in flight are given up");
+            ExitCode::from(status)
+        }
+    }
+}
+
+/// Adds the option that sets the address at fault.
+fn with_options(error: &ServeError, config: &Config) -> String {
+    let option = match error.address() {
+        Some(address) if address == config.listen.http => "--http",
+        Some(_) => "--admin",
+        None => return error.to_string(),
+    };
+    format!("{error} with {option} ADDR")
+}
+
+fn store(config: &StoreConfig) -> String {
+    match config {
+        StoreConfig::Memory { .. } => "memory".to_owned(),
+        StoreConfig::Redis { url, .. } => url.to_string(),
+    }
+}
+
+/// Says what the service does without a configuration, and what to do next.
+fn welcome(rules: &RuleSet, http: SocketAddr, admin: SocketAddr) -> String {
+    let listed = listed(rules);
+    format!(
+        "\
+No configuration was given, so these are the rules of the built-in example, with buckets in the
+memory of this process:
+
+{listed}
+The 21st login from one address within a minute is denied. Ask once, or 21 times:
+
+  curl -i http://{http}/v1/check -d '{{\"attributes\":{{\"path\":\"/login\",\"method\":\"POST\",\"ip\":\"203.0.113.7\"}}}}'
+  curl -s 'http://{http}/v1/check?[1-21]' -o /dev/null -w '%{{http_code}}\\n' -d '{{\"attributes\":{{\"path\":\"/login\",\"method\":\"POST\",\"ip\":\"203.0.113.7\"}}}}'
+
+What was counted is at http://{admin}/metrics
+
+For rules of your own:
+
+  tollgate example > tollgate.yaml
+  tollgate serve --config tollgate.yaml
+
+For one budget that all processes share, keep it in Redis; in tollgate.yaml:
+
+  store:
+    kind: redis
+    url: redis://127.0.0.1:6379
+
+"
+    )
+}
+
+fn listed(rules: &RuleSet) -> String {
+    let mut rules: Vec<&Rule> = rules.iter().map(AsRef::as_ref).collect();
+    rules.sort_by_key(|rule| rule.domain());
+    let width = rules.iter().map(|rule| rule.name().len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for rule in rules {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {:width$}  {}", rule.name(), in_words(rule));
+    }
+    text
+}
+
+fn in_words(rule: &Rule) -> String {
+    let mut text = rule.quota().to_string();
+    text += &match rule.key() {
+        [] => " for all together".to_owned(),
+        key => format!(" for each {}", key.join(" and ")),
+    };
+    let matches: Vec<_> = rule
+        .matching()
+        .iter()
+        .map(|(attribute, patterns)| {
+            let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();
+            format!("{attribute} {}", patterns.join(" or "))
+        })
+        .collect();
+    if !matches.is_empty() {
+        text += &format!(", if {}", matches.join(" and "));
+    }
+    if rule.is_shadow() {
+        text += " (shadow: counts, never denies)";
+    }
+    text
+}

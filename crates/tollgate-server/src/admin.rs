@@ -1,0 +1,83 @@
+//! The listener for operators.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ::http::header::{ACCEPT, CONTENT_TYPE};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::http::Problem;
+use crate::metrics::Format;
+
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .fallback(unknown_path)
+        .with_state(Arc::clone(app))
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    store: &'static str,
+    store_answers: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    rules: usize,
+}
+
+/// A store that does not answer leaves the service ready, since the rules' failure policies
+/// answer in its place: were it taken out of service, nobody would.
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let ping = app.backend.ping().await;
+    let ready = !app.is_stopping.load(Ordering::Relaxed);
+    let readiness = Readiness {
+        ready,
+        store: app.limiter.store().kind(),
+        store_answers: ping.is_ok(),
+        reason: match &ping {
+            _ if !ready => Some("stopping"),
+            Ok(()) => None,
+            Err(error) => Some(error.kind().as_str()),
+        },
+        rules: app.limiter.rules().len(),
+    };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    // Writing words and a number to memory cannot fail.
+    let mut body = serde_json::to_vec(&readiness).unwrap_or_default();
+    body.push(b'\n');
+    reply(status, "application/json", body)
+}
+
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    let page = app.metrics.write(format).map_err(|_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written")
+    })?;
+    Ok(reply(StatusCode::OK, format.content_type(), page))
+}
+
+async fn unknown_path() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no such path: there are /healthz, /readyz and /metrics; the check API is on the http \
+         address",
+    )
+}
+
+fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

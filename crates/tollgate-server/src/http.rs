@@ -1,0 +1,60 @@
+//! The listener for services and gateways.
+
+mod api;
+mod forward_auth;
+mod problem;
+mod request;
+
+use std::sync::Arc;
+
+use ::http::{Method, StatusCode, Uri};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{any, post};
+
+use crate::app::App;
+
+pub(crate) use self::problem::Problem;
+
+/// The paths, each with the name that the metrics give it.
+const CHECK: (&str, &str) = ("/v1/check", "check");
+const PEEK: (&str, &str) = ("/v1/peek", "peek");
+const REFUND: (&str, &str) = ("/v1/refund", "refund");
+const RESET: (&str, &str) = ("/v1/reset", "reset");
+const AUTH: (&str, &str) = ("/v1/auth", "auth");
+
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    Router::new()
+        .route(CHECK.0, post(api::check))
+        .route(PEEK.0, post(api::peek))
+        .route(REFUND.0, post(api::refund))
+        .route(RESET.0, post(api::reset))
+        .route(AUTH.0, any(forward_auth::auth))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), count))
+        .with_state(Arc::clone(app))
+}
+
+async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let known = [CHECK, PEEK, REFUND, RESET, AUTH].into_iter().find(|(known, _)| *known == path);
+    let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
+    let response = next.run(request).await;
+    app.metrics.count_request(endpoint, response.status());
+    response
+}
+
+async fn unknown_path() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no such path: there are POST /v1/check, /v1/peek, /v1/refund and /v1/reset, and /v1/auth; \
+         /healthz, /readyz and /metrics are on the admin address",
+    )
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} takes POST, not {method}", uri.path()))
+}

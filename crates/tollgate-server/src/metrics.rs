@@ -1,0 +1,155 @@
+//! What the service counts, in a registry of its own.
+//!
+//! Labels hold names from the rules and words of this crate, never anything a caller sends (G9).
+
+mod decisions;
+mod durations;
+mod memory;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tollgate::{CheckError, MemoryStore, RuleSet, StoreErrorKind, Verdict};
+
+use self::decisions::Decisions;
+use self::durations::Durations;
+use self::memory::MemoryUse;
+
+/// All metrics of one service.
+pub(crate) struct Metrics {
+    registry: Registry,
+    decisions: Arc<Decisions>,
+    durations: Arc<Durations>,
+    requests: Family<RequestLabels, Counter>,
+    store_errors: Family<StoreErrorLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    endpoint: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreErrorLabels {
+    kind: &'static str,
+}
+
+/// How a store can fail; what is invalid is the caller's mistake.
+const STORE_ERRORS: [StoreErrorKind; 5] = [
+    StoreErrorKind::Timeout,
+    StoreErrorKind::Unavailable,
+    StoreErrorKind::Corrupt,
+    StoreErrorKind::Full,
+    StoreErrorKind::Refused,
+];
+
+/// A format of the metrics page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Format {
+    /// Selects OpenMetrics for those who ask for it by name, as Prometheus does.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+impl Metrics {
+    /// Makes the metrics of a service with `rules` on the store of that kind. The counters of each
+    /// rule stand at 0 from the start, so that the first denial shows as a rise.
+    pub(crate) fn new(
+        store: &'static str,
+        memory: Option<Arc<MemoryStore>>,
+        rules: &RuleSet,
+    ) -> Self {
+        let mut registry = Registry::with_prefix("tollgate");
+        registry.register(
+            "build",
+            "Version of this process",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        let decisions = Arc::new(Decisions::new(rules));
+        registry.register_collector(Box::new(Arc::clone(&decisions)));
+        let durations = Arc::new(Durations::new(store));
+        registry.register_collector(Box::new(Arc::clone(&durations)));
+        let requests = Family::default();
+        registry.register("requests", "Requests answered", requests.clone());
+        let store_errors = Family::<StoreErrorLabels, Counter>::default();
+        for kind in STORE_ERRORS {
+            store_errors.get_or_create(&StoreErrorLabels { kind: kind.as_str() }).inc_by(0);
+        }
+        registry.register(
+            "store_errors",
+            "Operations that the store could not answer",
+            store_errors.clone(),
+        );
+        if let Some(memory) = memory {
+            registry.register_collector(Box::new(MemoryUse::new(memory)));
+        }
+        Self { registry, decisions, durations, requests, store_errors }
+    }
+
+    /// Counts one check: what each rule decided, how long it took, and how the store failed.
+    pub(crate) fn count_check(&self, checked: &Result<Verdict, CheckError>, took: Duration) {
+        self.durations.observe(took);
+        match checked {
+            Ok(verdict) => self.decisions.count(verdict),
+            Err(error) => self.decisions.count_error(error),
+        }
+        self.count_store_error(checked);
+    }
+
+    /// Counts how the store failed, if it did.
+    pub(crate) fn count_store_error(&self, answered: &Result<Verdict, CheckError>) {
+        let failure = match answered {
+            Ok(verdict) => verdict.store_failure(),
+            Err(error) => error.store_failure(),
+        };
+        if let Some(kind) = failure.map(StoreErrorKind::as_str) {
+            self.store_errors.get_or_create(&StoreErrorLabels { kind }).inc();
+        }
+    }
+
+    /// Counts a request that was answered.
+    pub(crate) fn count_request(&self, endpoint: &'static str, status: http::StatusCode) {
+        let labels = RequestLabels { endpoint, status: status.as_u16() };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Writes all metrics.
+    pub(crate) fn write(&self, format: Format) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        match format {
+            Format::Prometheus => prometheus_text::encode(&mut page, &self.registry)?,
+            Format::OpenMetrics => text::encode(&mut page, &self.registry)?,
+        }
+        Ok(page)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}

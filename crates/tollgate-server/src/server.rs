@@ -1,0 +1,182 @@
+//! The service: two listeners and their life.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::ListenerExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tollgate::Limiter;
+use tollgate_config::Config;
+
+use crate::app::App;
+use crate::backend::Backend;
+use crate::error::ServeError;
+use crate::{admin, http};
+
+/// How long requests in flight may take to finish once the service stops, unless set otherwise.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the admin listener may take to close its connections, which come after all others.
+const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The service, listening but not yet answering.
+///
+/// See the [crate docs](crate) for an example.
+#[derive(Debug)]
+pub struct Server {
+    http: TcpListener,
+    admin: TcpListener,
+    http_addr: SocketAddr,
+    admin_addr: SocketAddr,
+    drain_timeout: Duration,
+    app: Arc<App>,
+}
+
+impl Server {
+    /// Makes the store and the limiter of `config` and listens on its addresses. Port 0 takes a
+    /// free port; see [`http_addr`](Self::http_addr).
+    ///
+    /// A Redis server need not answer yet: it is asked once, within the timeout of the store, and
+    /// if it does not answer that is logged and the rules decide by their failure policies until
+    /// it does.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if an address cannot be listened on, or the store cannot be made as
+    /// configured.
+    pub async fn bind(config: &Config) -> Result<Self, ServeError> {
+        let backend = Backend::new(&config.store)?;
+        let limiter = backend.limiter(&config.rules)?;
+        let server = Self::listen(config, limiter, backend).await?;
+        if let Err(error) = server.app.backend.ping().await {
+            tracing::warn!(%error, "store does not answer yet, rules decide by their policy");
+        }
+        Ok(server)
+    }
+
+    /// Listens on the addresses of `config` and answers by `limiter`, whatever the store and the
+    /// rules of `config` are. For an application with a store or a clock of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if an address cannot be listened on.
+    pub async fn bind_with_limiter(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
+        Self::listen(config, limiter, Backend::Custom).await
+    }
+
+    async fn listen(
+        config: &Config,
+        limiter: Limiter,
+        backend: Backend,
+    ) -> Result<Self, ServeError> {
+        let (http, http_addr) = listen("http", config.listen.http).await?;
+        let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
+        let app = Arc::new(App::new(limiter, backend, config.trusted_proxies.clone()));
+        Ok(Self { http, admin, http_addr, admin_addr, drain_timeout: DRAIN_TIMEOUT, app })
+    }
+
+    /// Sets how long requests in flight may take to finish once the service stops; the default is
+    /// 10 s.
+    #[must_use]
+    pub const fn with_drain_timeout(mut self, drain_timeout: Duration) -> Self {
+        self.drain_timeout = drain_timeout;
+        self
+    }
+
+    /// Returns the address of the check API and forward auth, with the port that was taken.
+    pub const fn http_addr(&self) -> SocketAddr {
+        self.http_addr
+    }
+
+    /// Returns the address of health and metrics, with the port that was taken.
+    pub const fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Returns the limiter, for instance to [replace its rules](Limiter::replace_rules).
+    pub fn limiter(&self) -> &Limiter {
+        &self.app.limiter
+    }
+
+    /// Answers until `shutdown` is done, then accepts no more, finishes the requests in flight and
+    /// returns. A request that takes longer than the drain timeout is given up.
+    ///
+    /// While requests are being finished, the admin listener still answers and `/readyz` is 503.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Self { http, admin, app, drain_timeout, .. } = self;
+        let (stop_http, mut http) = spawn(http, http::router(&app));
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app));
+        shutdown.await;
+        app.is_stopping.store(true, Ordering::Relaxed);
+        tracing::info!("stopping, requests in flight are finished");
+        stop_http.send_replace(true);
+        if timeout(drain_timeout, &mut http).await.is_err() {
+            tracing::warn!(
+                drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX),
+                "requests in flight took too long and were given up"
+            );
+        }
+        stop_admin.send_replace(true);
+        // What is left is at most a scrape that nobody waits for.
+        let _ = timeout(ADMIN_DRAIN_TIMEOUT, &mut admin).await;
+        tracing::info!("stopped");
+    }
+}
+
+/// Makes the store and the limiter of `config`, for one who asks without a service in between.
+///
+/// # Errors
+///
+/// [`ServeError`] if the store cannot be made as configured, or does not answer.
+pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
+    let backend = Backend::new(&config.store)?;
+    backend.ping().await?;
+    Ok(backend.limiter(&config.rules)?)
+}
+
+async fn listen(
+    name: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listening = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        io::Result::Ok((listener, address))
+    };
+    listening.await.map_err(|source| ServeError::listen(name, address, source))
+}
+
+/// Answers on a listener until the sender says `true` or is dropped, then finishes what is in
+/// flight.
+fn spawn(listener: TcpListener, router: Router) -> (watch::Sender<bool>, JoinHandle<()>) {
+    let (stop, mut stopped) = watch::channel(false);
+    let listener = listener.tap_io(answer_at_once);
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let serve = axum::serve(listener, service).with_graceful_shutdown(async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    });
+    let task = tokio::spawn(async move {
+        // It never ends in an error.
+        let _ = serve.into_future().await;
+    });
+    (stop, task)
+}
+
+/// Turns Nagle's algorithm off, which would hold small answers back for up to 40 ms.
+fn answer_at_once(connection: &mut TcpStream) {
+    if let Err(error) = connection.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+}

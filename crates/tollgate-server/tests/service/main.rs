@@ -1,0 +1,12 @@
+//! The service over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
+
+mod admin;
+mod api;
+mod bad_requests;
+mod forward_auth;
+mod redis;
+mod shutdown;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,137 @@
+//! The service on a Redis store.
+
+use std::time::Duration;
+
+use tollgate_testkit::RedisServer;
+
+use crate::support::Service;
+
+fn config(server: &RedisServer, rules: &str) -> String {
+    format!("store: {{ kind: redis, url: \"{}\", timeout: 500ms }}\n{rules}", server.url())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_two_services_share_one_budget_exactly() {
+    let server = RedisServer::start().unwrap();
+    let config = config(&server, "rules: [{ name: everyone, limit: 50/day }]");
+    let (one, two) = (Service::start(&config).await, Service::start(&config).await);
+    let spend = async |service: &Service| {
+        let mut allowed = 0;
+        for _ in 0..40 {
+            let reply = service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
+            assert_eq!(reply.json()["mode"], "exact");
+            assert!(matches!(reply.status, 200 | 429), "{reply:?}");
+            allowed += u32::from(reply.status == 200);
+        }
+        allowed
+    };
+    let (by_one, by_two) = tokio::join!(spend(&one), spend(&two));
+    assert_eq!(by_one + by_two, 50, "{by_one} and {by_two}");
+}
+
+const POLICIES: &str = "
+rules:
+  - { name: guard, match: { path: /guard }, limit: 2/day, on_store_failure: closed }
+  - { name: free, match: { path: /free }, limit: 2/day, on_store_failure: open }
+  - { name: own, match: { path: /own }, limit: 2/day, on_store_failure: local }
+";
+
+#[tokio::test]
+async fn g10_the_policies_answer_when_the_store_is_gone() {
+    let mut server = RedisServer::start().unwrap();
+    let service = Service::start(&config(&server, POLICIES)).await;
+    let check = async |path: &str| {
+        let body = format!(r#"{{"attributes":{{"path":"{path}"}}}}"#);
+        service.post("/v1/check", &body).await
+    };
+    for path in ["/guard", "/free", "/own"] {
+        let reply = check(path).await.json();
+        assert_eq!((&reply["mode"], &reply["remaining"]), (&"exact".into(), &1.into()), "{path}");
+    }
+    server.kill().unwrap();
+
+    let refused = check("/guard").await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(
+        refused.own_headers(),
+        [("retry-after", "1"), ("content-type", "application/problem+json")]
+    );
+    assert_eq!(
+        refused.body,
+        concat!(
+            r#"{"type":"about:blank","title":"Service Unavailable","status":503,"#,
+            r#""detail":"the store could not answer, and rule \"guard\" refuses then"}"#
+        )
+    );
+    let refused = service.auth(&[("x-forwarded-uri", "/guard")]).await;
+    assert_eq!((refused.status, refused.body.as_str()), (503, ""));
+    assert_eq!(refused.own_headers(), [("retry-after", "1")]);
+
+    for _ in 0..5 {
+        let reply = check("/free").await;
+        assert_eq!((reply.status, &reply.json()["mode"]), (200, &"open".into()));
+    }
+    for status in [200, 200, 429] {
+        let reply = check("/own").await;
+        assert_eq!((reply.status, &reply.json()["mode"]), (status, &"local".into()));
+    }
+    for path in ["/v1/refund", "/v1/reset"] {
+        let reply = service.post(path, r#"{"attributes":{"path":"/own"}}"#).await;
+        assert_eq!(reply.status, 503, "{path}");
+        assert_eq!(reply.json()["detail"], "the store could not answer", "{path}");
+        assert_eq!(reply.header("retry-after"), Some("1"));
+    }
+
+    let counted = async |rule: &str, outcome: &str, mode: &str| {
+        let labels = format!(r#"domain="default",rule="{rule}",outcome="{outcome}",mode="{mode}""#);
+        service.metric(&format!("tollgate_decisions_total{{{labels}}}")).await
+    };
+    assert_eq!(counted("guard", "deny", "closed").await, Some(2.0));
+    assert_eq!(counted("free", "allow", "open").await, Some(5.0));
+    assert_eq!(counted("own", "allow", "local").await, Some(2.0));
+    assert_eq!(counted("own", "deny", "local").await, Some(1.0));
+    let mut errors = 0.0;
+    for kind in ["unavailable", "timeout"] {
+        let name = format!("tollgate_store_errors_total{{kind=\"{kind}\"}}");
+        errors += service.metric(&name).await.unwrap();
+    }
+    assert_eq!(errors, 12.0);
+}
+
+#[tokio::test]
+async fn a_service_starts_without_its_store_and_is_exact_once_it_is_there() {
+    let mut server = RedisServer::start().unwrap();
+    server.kill().unwrap();
+    let service = Service::start(&config(&server, POLICIES)).await;
+    let check = async || {
+        service.post("/v1/check", r#"{"attributes":{"path":"/free"}}"#).await.json()["mode"].clone()
+    };
+    assert_eq!(check().await, "open");
+    server.restart().unwrap();
+    for _ in 0..200 {
+        if check().await == "exact" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the store is back, and decisions are still not exact");
+}
+
+#[tokio::test]
+async fn what_is_wrong_in_the_store_stays_inside() {
+    let server = RedisServer::start().unwrap();
+    let rules = "
+rules:
+  - { name: guard, key: ip, limit: 2/day, on_store_failure: closed }
+";
+    let service = Service::start(&config(&server, rules)).await;
+    server.command(&["SET", "tollgate:default:guard:ip=1.2.3.4", "not a bucket"]).unwrap();
+    for path in ["/v1/check", "/v1/peek", "/v1/refund"] {
+        let reply = service.post(path, r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
+        assert_eq!(reply.status, 503, "{path}");
+        for secret in ["tollgate:", "1.2.3.4", "WRONGTYPE", "lua", "redis", "127.0.0.1"] {
+            assert!(!reply.body.to_lowercase().contains(&secret.to_lowercase()), "{reply:?}");
+        }
+    }
+    assert_eq!(service.metric(r#"tollgate_store_errors_total{kind="corrupt"}"#).await, Some(3.0));
+}

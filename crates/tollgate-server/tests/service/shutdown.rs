@@ -1,0 +1,84 @@
+//! How the service starts and stops.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tollgate_server::Server;
+
+use crate::support::{Service, head, parse, reply};
+
+const RULES: &str = "rules: [{ name: everyone, limit: 3/min }]";
+const BODY: &[u8] = br#"{"attributes":{"ip":"1.2.3.4"}}"#;
+
+/// Opens a connection and sends the head of a check, not its body.
+async fn begin(service: &Service) -> TcpStream {
+    let mut connection = TcpStream::connect(service.http).await.unwrap();
+    connection.write_all(&head("POST", "/v1/check", &[], BODY.len())).await.unwrap();
+    connection
+}
+
+/// Waits until no more connections are accepted.
+async fn refused(service: &Service) {
+    for _ in 0..1_000 {
+        if TcpStream::connect(service.http).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("connections are still accepted");
+}
+
+#[tokio::test]
+async fn a_request_in_flight_is_finished_and_no_other_is_taken() {
+    let mut service = Service::start(RULES).await;
+    let mut in_flight = begin(&service).await;
+    // Another answer proves that the first connection has been accepted before this one.
+    assert_eq!(service.post("/v1/peek", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await.status, 200);
+    service.stop();
+    refused(&service).await;
+    let readiness = service.admin("/readyz").await;
+    assert_eq!(readiness.status, 503);
+    assert_eq!(readiness.json()["reason"], "stopping");
+
+    in_flight.write_all(BODY).await.unwrap();
+    let answer = reply(&mut in_flight).await;
+    assert_eq!((answer.status, &answer.json()["remaining"]), (200, &2.into()));
+    service.stopped().await;
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_does_not_keep_the_service_from_stopping() {
+    let server = Server::bind(&parse(RULES)).await.unwrap();
+    let service = Service::run(server.with_drain_timeout(Duration::from_millis(200)));
+    let _never_ends = begin(&service).await;
+    assert_eq!(service.post("/v1/peek", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await.status, 200);
+    let start = Instant::now();
+    service.stopped().await;
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    for name in ["http", "admin"] {
+        let mut config = parse(RULES);
+        match name {
+            "http" => config.listen.http = address,
+            _ => config.listen.admin = address,
+        }
+        let error = Server::bind(&config).await.unwrap_err();
+        assert!(error.is_listen());
+        assert_eq!(error.address(), Some(address));
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot listen on {address} (listen.{name}): another process has this port: stop \
+                 it, or choose another address"
+            )
+        );
+    }
+}
