@@ -93,6 +93,11 @@ fn a_mistake_fits_one_line_of_a_log() {
           `domain`, `match`, `key`, `limit`, `burst`, `algorithm`, `on_store_failure`, \
           `local_share`, `missing`, `shadow`, `hot_keys`"]
     );
+    let empty = self::errors("rules: []");
+    assert_eq!(
+        empty.iter().next().unwrap().to_string(),
+        "t.yaml:1:1: `rules` is empty, so every request would be allowed: write at least one rule"
+    );
 }
 
 #[test]
