@@ -54,8 +54,7 @@ impl<B: Default> RejectionResponse<B> for GrpcRejection {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, HeaderValue::from(code(rejection)));
-        let message = utf8_percent_encode(&rejection.to_string(), MESSAGE).to_string();
-        if let Ok(message) = HeaderValue::try_from(message) {
+        if let Ok(message) = HeaderValue::try_from(message(rejection)) {
             headers.insert(GRPC_MESSAGE, message);
         }
         if let Some(wait_ms) = rejection.retry_after_ms() {
@@ -63,6 +62,10 @@ impl<B: Default> RejectionResponse<B> for GrpcRejection {
         }
         response
     }
+}
+
+fn message(text: impl ToString) -> String {
+    utf8_percent_encode(&text.to_string(), MESSAGE).to_string()
 }
 
 fn code(rejection: &Rejection) -> u16 {
@@ -74,5 +77,15 @@ fn code(rejection: &Rejection) -> u16 {
         14
     } else {
         13
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn a_message_is_percent_encoded() {
+        assert_eq!(message("rule \"a\": 100% of ü\n"), "rule \"a\": 100%25 of %C3%BC%0A");
     }
 }

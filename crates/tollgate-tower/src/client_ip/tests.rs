@@ -109,6 +109,7 @@ fn forwarded_of_a_trusted_peer_is_walked_from_the_right() {
         ("an escaped backslash", &[r#"for=6.6.6.6, host="\\";for=203.0.113.7"#], "203.0.113.7"),
         ("an open quote on the left", &["for=\", for=203.0.113.7"], "203.0.113.7"),
         ("an open quote on the right", &["for=203.0.113.7, for=\""], "10.0.0.1"),
+        ("an open quote after the address", &["for=203.0.113.7;host=\""], "10.0.0.1"),
         ("a pair without a value", &["for"], "10.0.0.1"),
         ("an empty line", &[""], "10.0.0.1"),
     ];
@@ -188,6 +189,7 @@ fn a_mapped_network_is_its_ipv4_network_and_a_wider_one_holds_no_ipv4() {
     };
     assert_eq!(client("::ffff:10.0.0.0/120", "10.0.0.1"), "203.0.113.7");
     assert_eq!(client("::ffff:10.0.0.0/120", "10.0.1.1"), "10.0.1.1");
+    assert_eq!(client("::ffff:0.0.0.0/96", "10.0.0.1"), "203.0.113.7");
     assert_eq!(client("::/0", "10.0.0.1"), "10.0.0.1");
     assert_eq!(client("::/0", "2001:db8::1"), "203.0.113.7");
 }

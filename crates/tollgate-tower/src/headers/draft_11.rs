@@ -33,7 +33,7 @@ fn push_policy(list: &mut String, rule: &RuleDecision) {
     let quota = rule.rule().quota();
     push_string(list, rule.rule().name());
     push_integer(list, 'q', u128::from(quota.burst()));
-    push_integer(list, 'w', seconds_to_refill(u128::from(quota.burst()), quota).max(1));
+    push_integer(list, 'w', seconds_to_refill(u128::from(quota.burst()), quota));
 }
 
 /// Appends what is left; `latest` is the `Retry-After` that the window must not outlast.
@@ -69,7 +69,7 @@ fn seconds_to_one(decision: &Decision, quota: &Quota) -> u128 {
 
 /// Appends a string item. What may stand in a rule's name needs no escape; these two characters
 /// would end the string early.
-fn push_string(list: &mut String, text: &str) {
+pub(super) fn push_string(list: &mut String, text: &str) {
     if !list.is_empty() {
         list.push_str(", ");
     }

@@ -148,6 +148,22 @@ async fn an_empty_bucket_has_a_window_of_the_time_to_one_unit() {
 }
 
 #[tokio::test]
+async fn a_window_is_at_least_one_second() {
+    let (limiter, _) = limiter([rule("fast", "1000000000/s", 2)]);
+    let text = text(&spend(&limiter, 2).await);
+    assert!(text.contains("ratelimit-policy: \"fast\";q=2;w=1\n"), "{text}");
+    assert!(text.contains("ratelimit: \"fast\";r=0;t=1\n"), "{text}");
+}
+
+#[test]
+fn names_are_escaped_as_strings_of_structured_fields() {
+    let mut list = String::new();
+    draft_11::push_string(&mut list, "login");
+    draft_11::push_string(&mut list, r#"a"b\c"#);
+    assert_eq!(list, r#""login", "a\"b\\c""#);
+}
+
+#[tokio::test]
 async fn shadow_rules_and_requests_without_a_rule_leave_no_trace() {
     let (unlimited, _) = limiter([rule("cart", "1/s", 1).with_match("path", ["/cart"])]);
     assert_eq!(text(&spend(&unlimited, 1).await), "");

@@ -43,9 +43,10 @@ async fn a_denial_is_a_429_with_a_problem() {
 
 #[tokio::test]
 async fn a_wait_below_a_second_is_a_retry_after_of_1_and_never_of_0() {
-    let (limiter, _) = limiter([rule("api", "1000/s", 1)]);
+    let (limiter, clock) = limiter([rule("api", "1000/s", 1)]);
     let service = RateLimitLayer::new(limiter).layer(hello().0);
     assert_eq!(send(&service, request_from("203.0.113.7:1")).await.status(), 200);
+    clock.advance(Duration::from_micros(999));
     let denied = text(send(&service, request_from("203.0.113.7:1")).await).await;
     assert!(denied.contains("\nretry-after: 1\n"), "{denied}");
     assert!(denied.contains("\"retry_after_ms\":1,"), "{denied}");
