@@ -5,6 +5,7 @@
 mod admin;
 mod api;
 mod bad_requests;
+mod documented;
 mod forward_auth;
 mod redis;
 mod shutdown;

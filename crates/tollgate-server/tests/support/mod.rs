@@ -122,9 +122,19 @@ pub(crate) async fn request(
     headers: &[(&str, &[u8])],
     body: &[u8],
 ) -> Reply {
-    let mut connection = TcpStream::connect(address).await.unwrap();
-    let head = head(method, path, headers, body.len());
-    connection.write_all(&head).await.unwrap();
+    let connection = TcpStream::connect(address).await.unwrap();
+    exchange(connection, method, path, headers, body).await
+}
+
+/// Sends one request on this connection.
+pub(crate) async fn exchange(
+    mut connection: TcpStream,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+) -> Reply {
+    connection.write_all(&head(method, path, headers, body.len())).await.unwrap();
     connection.write_all(body).await.unwrap();
     reply(&mut connection).await
 }

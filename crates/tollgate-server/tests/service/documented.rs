@@ -1,0 +1,35 @@
+//! The examples of `docs/http-api.md`, replayed.
+
+use tollgate::ManualClock;
+
+use crate::support::{Service, request};
+
+const DOC: &str = include_str!("../../../../docs/http-api.md");
+
+/// Returns the blocks of that language, in order.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let parts = DOC.split("\n```").skip(1).step_by(2);
+    parts.filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n')).collect()
+}
+
+#[tokio::test]
+async fn every_documented_example_is_what_the_service_answers() {
+    let rules = blocks("yaml");
+    let service = Service::start_with_clock(rules[0], &ManualClock::new()).await;
+    let exchanges = blocks("http");
+    assert_eq!(exchanges.len(), 14, "requests and answers");
+    for exchange in exchanges.chunks(2) {
+        let (head, body) = exchange[0].split_once("\n\n").unwrap();
+        let (method, path) = head.split_once(' ').unwrap();
+        let reply = request(service.http, method, path, &[], body.as_bytes()).await;
+
+        let (head, body) = exchange[1].split_once("\n\n").unwrap();
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').next()).unwrap();
+        let headers: Vec<_> = lines.map(|line| line.split_once(": ").unwrap()).collect();
+        assert_eq!(reply.status.to_string(), status, "{exchange:?}");
+        assert_eq!(reply.own_headers(), headers, "{exchange:?}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(reply.json(), body, "{exchange:?}");
+    }
+}
