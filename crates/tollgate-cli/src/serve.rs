@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
         admin = %server.admin_addr(),
         store = %store(&config.store),
         rules = config.rules.len(),
-        config = source,
+        config = %source,
         "serving"
     );
     let (stop, stopped) = oneshot::channel::<()>();

@@ -1,0 +1,128 @@
+//! How the binary is run.
+
+use std::io::{BufRead, BufReader};
+use std::mem;
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a line, or the end of a process, may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// Runs the binary to its end.
+pub(crate) fn run(args: &[&str]) -> Ran {
+    command(args).output().unwrap().into()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A running service. It is killed when it is dropped.
+pub(crate) struct Service {
+    child: Child,
+    lines: Receiver<String>,
+    /// What it has written to stderr until it listened.
+    pub(crate) said: String,
+    pub(crate) http: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Service {
+    /// Starts `tollgate serve` on free ports and waits until it listens.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let ports = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let mut child = command(&[&ports[..], args].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = lines_of(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let listening = loop {
+            let Ok(line) = lines.recv_timeout(PATIENCE) else {
+                let _ = child.kill();
+                panic!("it does not listen: {said}");
+            };
+            said += &line;
+            if line.contains("serving") {
+                break line;
+            }
+        };
+        let address = |name: &str| {
+            let (_, rest) = listening
+                .split_once(&format!("{name}="))
+                .or_else(|| listening.split_once(&format!("\"{name}\":\"")))
+                .unwrap();
+            rest.split([' ', '"']).next().unwrap().parse().unwrap()
+        };
+        Self { http: address("http"), admin: address("admin"), child, lines, said }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Returns the next line of stderr.
+    pub(crate) fn next_line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Waits until it has ended and returns its status and the rest of stderr.
+    pub(crate) fn ended(mut self) -> (i32, String) {
+        let mut rest = String::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => rest += &line,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end: {rest}"),
+            }
+        }
+        (self.child.wait().unwrap().code().unwrap(), rest)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads lines in a thread, so that whoever waits for one can stop waiting.
+fn lines_of(stderr: ChildStderr) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut stderr = BufReader::new(stderr);
+        let mut line = String::new();
+        while stderr.read_line(&mut line).unwrap() > 0 && sender.send(mem::take(&mut line)).is_ok()
+        {
+        }
+    });
+    lines
+}

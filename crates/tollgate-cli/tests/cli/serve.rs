@@ -1,0 +1,188 @@
+//! `tollgate serve`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use rustix::process::Signal;
+
+use crate::process::{Service, run};
+
+const LOGIN: &str = r#"{"attributes":{"path":"/login","method":"POST","ip":"203.0.113.7"}}"#;
+
+fn post(address: SocketAddr, path: &str, body: &str) -> String {
+    let mut connection = begun(address, path, body.len());
+    connection.write_all(body.as_bytes()).unwrap();
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// Opens a connection and sends the head of a request.
+fn begun(address: SocketAddr, path: &str, body_len: usize) -> TcpStream {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {body_len}\r\n\r\n"
+    )
+    .unwrap();
+    connection
+}
+
+#[test]
+fn without_a_configuration_it_says_what_it_does_and_what_to_try() {
+    let service = Service::start(&[]);
+    let (http, admin) = (service.http, service.admin);
+    let (welcome, logged) = service.said.rsplit_once("\n\n").unwrap();
+    assert_eq!(
+        welcome,
+        format!(
+            "\
+No configuration was given, so these are the rules of the built-in example, with buckets in the
+memory of this process:
+
+  everything       1000/s burst 1000 for all together (shadow: counts, never denies)
+  login-per-ip     20/min burst 20 for each ip, if path /login and method POST
+  api-per-account  100/s burst 200 for each account, if path /api/*
+
+The 21st login from one address within a minute is denied. Ask once, or 21 times:
+
+  curl -i http://{http}/v1/check -d '{LOGIN}'
+  curl -s 'http://{http}/v1/check?[1-21]' -o /dev/null -w '%{{http_code}}\\n' -d '{LOGIN}'
+
+What was counted is at http://{admin}/metrics
+
+For rules of your own:
+
+  tollgate example > tollgate.yaml
+  tollgate serve --config tollgate.yaml
+
+For one budget that all processes share, keep it in Redis; in tollgate.yaml:
+
+  store:
+    kind: redis
+    url: redis://127.0.0.1:6379"
+        )
+    );
+    let line = format!(
+        " INFO serving http={http} admin={admin} store=memory rules=3 config=built-in example\n"
+    );
+    assert!(logged.ends_with(&line), "{logged}");
+}
+
+#[test]
+fn the_printed_request_is_denied_from_the_21st_on() {
+    let service = Service::start(&[]);
+    let denied = (0..21).filter(|_| post(service.http, "/v1/check", LOGIN).contains(" 429 Too"));
+    assert_eq!(denied.count(), 1);
+}
+
+#[test]
+fn both_signals_end_it_with_0() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let service = Service::start(&[]);
+        service.signal(signal);
+        let (status, log) = service.ended();
+        assert_eq!(status, 0, "{log}");
+        assert!(log.ends_with(" INFO stopped\n"), "{log}");
+    }
+}
+
+#[test]
+fn a_signal_lets_a_request_in_flight_finish() {
+    let service = Service::start(&[]);
+    let mut in_flight = begun(service.http, "/v1/check", LOGIN.len());
+    // Its answer proves that the first connection has been accepted.
+    post(service.http, "/v1/peek", LOGIN);
+    service.signal(Signal::TERM);
+    assert!(service.next_line().contains(" INFO stopping, requests in flight are finished"));
+    in_flight.write_all(LOGIN.as_bytes()).unwrap();
+    let mut reply = String::new();
+    in_flight.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+    assert_eq!(service.ended().0, 0);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    for (second, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let service = Service::start(&[]);
+        let _in_flight = begun(service.http, "/v1/check", LOGIN.len());
+        post(service.http, "/v1/peek", LOGIN);
+        service.signal(Signal::TERM);
+        assert!(service.next_line().contains("stopping"));
+        service.signal(second);
+        let (ended, log) = service.ended();
+        assert_eq!(ended, status, "{log}");
+        assert!(log.contains(" WARN second signal, requests in flight are given up"), "{log}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_option_that_changes_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for (option, name, other) in [("--http", "http", "--admin"), ("--admin", "admin", "--http")] {
+        let ran = run(&["serve", option, &address.to_string(), other, "127.0.0.1:0"]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+        assert_eq!(
+            ran.stderr,
+            format!(
+                "error: cannot listen on {address} (listen.{name}): another process has this \
+                 port: stop it, or choose another address with {option} ADDR\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_configuration_with_mistakes_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    fs::write(&file, "rules:\n  - name: login\n    limit: 20\n").unwrap();
+    let ran = run(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains(&format!("{}:3:12\n", file.display())), "{}", ran.stderr);
+
+    let ran = run(&["serve", "--http", "8080"]);
+    assert_eq!(ran.status, 2);
+    assert!(ran.stderr.contains("write it as address:port, for example 127.0.0.1:8080"));
+}
+
+#[test]
+fn a_configuration_of_ones_own_starts_without_the_welcome() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    // Nobody answers at the discard port, and the password is not for the log.
+    let text = "
+store: { kind: redis, url: \"redis://user:secret@127.0.0.1:9\" }
+rules: [{ name: all, limit: 9/s, on_store_failure: open }]
+";
+    fs::write(&file, text).unwrap();
+    let service = Service::start(&["--log-format", "json", "--config", file.to_str().unwrap()]);
+    let lines: Vec<serde_json::Value> =
+        service.said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(lines[0]["level"], "WARN");
+    assert_eq!(lines[0]["message"], "store does not answer yet, rules decide by their policy");
+    assert_eq!(lines[1]["message"], "serving");
+    assert_eq!(lines[1]["http"], service.http.to_string());
+    assert_eq!(lines[1]["store"], "redis://***@127.0.0.1:9");
+    assert_eq!(lines[1]["rules"], 1);
+    assert_eq!(lines[1]["config"], file.to_str().unwrap());
+    assert!(!service.said.contains("secret"), "{}", service.said);
+    assert!(post(service.http, "/v1/check", LOGIN).contains("\"mode\":\"open\""));
+}
+
+#[test]
+fn requests_leave_no_line_in_the_log() {
+    let service = Service::start(&[]);
+    for _ in 0..25 {
+        post(service.http, "/v1/check", LOGIN);
+    }
+    post(service.http, "/v1/check", "{");
+    post(service.http, "/nowhere", "");
+    service.signal(Signal::TERM);
+    let (_, log) = service.ended();
+    assert_eq!(log.lines().count(), 2, "{log}");
+}

@@ -1,0 +1,56 @@
+//! `tollgate validate` and `tollgate example`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::process::run;
+
+fn written(dir: &Path, name: &str, text: &str) -> String {
+    let file = dir.join(name);
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_example_is_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = run(&["example"]);
+    assert_eq!((example.status, example.stderr.as_str()), (0, ""));
+    let file = written(dir.path(), "tollgate.yaml", &example.stdout);
+    let ran = run(&["validate", &file]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+    assert_eq!(ran.stdout, format!("{file}: ok (3 rules)\n"));
+}
+
+#[test]
+fn every_mistake_is_shown_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "rules:\n  - name: login\n    limit: 20\n    brust: 5\n";
+    let file = written(dir.path(), "tollgate.yaml", text);
+    let ran = run(&["validate", &file]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains(&format!("{file}:3:12\n")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: rate \"20\" has no '/'\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("{file}:4:5\n")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("4 |     brust: 5\n"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains('\u{1b}'), "no colours into a pipe");
+}
+
+#[test]
+fn the_worst_file_makes_the_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = written(dir.path(), "good.toml", "[[rules]]\nname = \"all\"\nlimit = \"9/s\"\n");
+    let bad = written(dir.path(), "bad.yaml", "rules: [{ name: all, limit: 9/fortnight }]\n");
+    let absent = dir.path().join("absent.yaml");
+    let (good, bad, absent) = (good.as_str(), bad.as_str(), absent.to_str().unwrap());
+
+    assert_eq!(run(&["validate", good, good]).status, 0);
+    let mixed = run(&["validate", bad, good]);
+    assert_eq!(mixed.status, 1);
+    assert_eq!(mixed.stdout, format!("{good}: ok (1 rule)\n"), "the others are validated too");
+    let unreadable = run(&["validate", bad, absent, good]);
+    assert_eq!(unreadable.status, 2);
+    assert!(unreadable.stderr.contains("error: the file cannot be read: "));
+    assert_eq!(run(&["validate", dir.path().to_str().unwrap()]).status, 2);
+    assert_eq!(run(&["validate"]).status, 2);
+}
