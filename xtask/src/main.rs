@@ -2,6 +2,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+#[cfg(test)]
+mod guarantees;
 mod lint;
 mod setup;
 mod step;
