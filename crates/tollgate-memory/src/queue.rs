@@ -1,0 +1,58 @@
+//! The order in which the buckets of a shard become full.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::mem;
+
+/// When the bucket whose key has `hash` may be full: not before `full_at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Node {
+    pub(crate) full_at: u64,
+    pub(crate) hash: u64,
+}
+
+/// A heap with at least one node per stored bucket, whose time is never after the bucket's own.
+///
+/// Spending puts a bucket's time off, and its node is left where it is: whoever finds it at the top
+/// moves it then. So a spend touches no heap, and the work at the top is at most one move per
+/// spend. Nodes of buckets that are gone stay until they reach the top or outnumber the others.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<Node>>,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, node: Node) {
+        self.heap.push(Reverse(node));
+    }
+
+    /// Returns the time before which no bucket is full, `u64::MAX` if there is none.
+    pub(crate) fn first(&self) -> u64 {
+        self.heap.peek().map_or(u64::MAX, |Reverse(node)| node.full_at)
+    }
+
+    pub(crate) fn peek_mut(&mut self) -> Option<PeekMut<'_, Reverse<Node>>> {
+        self.heap.peek_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Replaces all nodes, keeping the allocation.
+    pub(crate) fn rebuild(&mut self, nodes: impl Iterator<Item = Node>) {
+        let mut heap = mem::take(&mut self.heap).into_vec();
+        heap.clear();
+        heap.extend(nodes.map(Reverse));
+        self.heap = heap.into();
+    }
+
+    pub(crate) fn shrink_to(&mut self, capacity: usize) {
+        self.heap.shrink_to(capacity);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.heap.capacity() * size_of::<Node>()
+    }
+}

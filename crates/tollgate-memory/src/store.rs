@@ -1,0 +1,367 @@
+//! The store: one atomic step per request.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tollgate_core::{
+    Bucket, Change, Charge, Decision, Decisions, Operation, Store, StoreError, Timestamp,
+    TokenBucket, decide_together,
+};
+
+use crate::builder::MemoryStoreBuilder;
+use crate::room::{Reservation, Room};
+use crate::shard::{KeyHasher, Refilling, micros};
+use crate::shard_lock::{Locked, ShardLock};
+use crate::store::lock_plan::LockPlan;
+
+mod eviction;
+mod lock_plan;
+
+/// The most shards of a store: a power of two, and few in the model, which tries every schedule.
+const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// The longest key that is accepted, in bytes: 4,096.
+pub const KEY_LEN_MAX: usize = 4_096;
+
+/// Keeps buckets in the memory of this process, in shards, at most `keys_max` of them.
+///
+/// All methods take `&self`, and none waits but for a lock that is held for the time of one
+/// decision. Share it in an [`Arc`](std::sync::Arc). See the [page of the crate](crate) for how it
+/// works and what it costs.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_core::{Charge, Cost, Operation, Quota, Timestamp};
+/// use tollgate_memory::MemoryStore;
+///
+/// let store = MemoryStore::new();
+/// let quota = Quota::new("1/s".parse()?, 3)?;
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+///
+/// let charge = Charge::new("default:login:ip=1.2.3.4", &quota, Cost::new(2));
+/// let decision = store.decide_one(Operation::Spend, &charge, now)?;
+/// assert_eq!((decision.is_allow(), decision.remaining()), (true, 1));
+/// let decision = store.decide_one(Operation::Spend, &charge, now)?;
+/// assert_eq!((decision.is_allow(), decision.remaining()), (false, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore {
+    hasher: KeyHasher,
+    max_clock_skew: Duration,
+    shards: Box<[ShardLock]>,
+    room: Room,
+}
+
+impl MemoryStore {
+    /// Makes a store of at most 1,000,000 keys that tolerates a clock skew of 1 s.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts to set up a store.
+    pub const fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder::new()
+    }
+
+    pub(crate) fn with_limits(keys_max: usize, max_clock_skew: Duration) -> Self {
+        let shards = keys_max.min(SHARDS_MAX).next_power_of_two();
+        Self {
+            hasher: KeyHasher::default(),
+            max_clock_skew,
+            shards: (0..shards).map(|_| ShardLock::new()).collect(),
+            room: Room::new(keys_max),
+        }
+    }
+
+    /// Applies `operation` to all charges of one request in one atomic step, and gives a decision
+    /// for each, in their order.
+    ///
+    /// The decisions are those of [`decide_together`] on the stored states. Concurrent calls equal
+    /// some serial order (G6), and no call sees or leaves a part of another one (G7). Only
+    /// [`Operation::Spend`] of a key that is not stored needs room.
+    ///
+    /// # Errors
+    ///
+    /// In every case nothing was spent in any charge.
+    ///
+    /// - [`is_invalid`](StoreError::is_invalid): two charges name the same key, there are more than
+    ///   [`Charge::COUNT_MAX`], or a key is longer than [`KEY_LEN_MAX`].
+    /// - [`is_full`](StoreError::is_full): the request needs room for new keys, `keys_max` keys are
+    ///   stored, and not enough of their buckets are full again at `now`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_core::{Charge, Cost, Operation, Quota, Timestamp};
+    /// use tollgate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let (everybody, alice) = (Quota::new("10/s".parse()?, 10)?, Quota::new("1/s".parse()?, 1)?);
+    /// let charges = [
+    ///     Charge::new("default:all", &everybody, Cost::ONE),
+    ///     Charge::new("default:user:name=alice", &alice, Cost::ONE),
+    /// ];
+    /// let now = Timestamp::from_micros(1_700_000_000_000_000);
+    ///
+    /// let decisions = store.decide(Operation::Spend, &charges, now)?;
+    /// assert!(decisions.iter().all(|decision| decision.is_allow()));
+    ///
+    /// // Alice has no units left, so the shared bucket keeps its nine.
+    /// let decisions = store.decide(Operation::Spend, &charges, now)?;
+    /// assert_eq!((decisions[0].remaining(), decisions[1].is_deny()), (9, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn decide(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        if let [charge] = charges {
+            return self.decide_one(operation, charge, now).map(|decision| smallvec![decision]);
+        }
+        Charge::validate(charges)?;
+        charges.iter().try_for_each(check_key)?;
+        let plan = LockPlan::new(self, charges);
+        let mut reservation = self.room.reserve_nothing();
+        loop {
+            let mut locked = plan.lock(self);
+            let buckets: SmallVec<[Option<Bucket>; 4]> = charges
+                .iter()
+                .zip(&plan.places)
+                .map(|(charge, place)| locked[place.lock].bucket(place.hash, charge.key))
+                .collect();
+            let (decisions, changes) =
+                decide_together(operation, charges, &buckets, self.max_clock_skew, now);
+            let is_new = |(change, bucket): &(&Change, &Option<Bucket>)| {
+                bucket.is_none() && matches!(change, Change::Store(_))
+            };
+            let need = changes.iter().zip(&buckets).filter(is_new).count();
+            if reservation.cover(need) {
+                for (index, place) in plan.places.iter().enumerate() {
+                    let (key, decision) = (charges[index].key, &decisions[index]);
+                    let shard = &mut locked[place.lock];
+                    let write = Write { hash: place.hash, key, change: changes[index], decision };
+                    self.write(shard, write, &mut reservation, now);
+                }
+                // Not before all is written: what they evict may be another bucket of the request.
+                if changes.iter().any(|change| *change != Change::Keep) {
+                    locked.iter_mut().for_each(|shard| self.settle_on_the_way(shard, now));
+                }
+                return Ok(decisions);
+            }
+            drop(locked);
+            let near = plan.order.first().copied().unwrap_or(0);
+            self.make_room(&mut reservation, need, near, now)?;
+        }
+    }
+
+    /// Applies `operation` to one bucket in one atomic step.
+    ///
+    /// This is [`decide`](Self::decide) for a single charge. If the key is stored, spending and
+    /// looking allocate nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decide`](Self::decide).
+    pub fn decide_one(
+        &self,
+        operation: Operation,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Result<Decision, StoreError> {
+        check_key(charge)?;
+        let hash = self.hasher.hash_one(charge.key);
+        let near = self.shard_of(hash);
+        let mut reservation = self.room.reserve_nothing();
+        loop {
+            let mut shard = self.shards[near].lock();
+            let bucket = shard.bucket(hash, charge.key);
+            let (decision, change) = self.decide_alone(operation, charge, bucket.as_ref(), now);
+            let need = usize::from(bucket.is_none() && matches!(change, Change::Store(_)));
+            if reservation.cover(need) {
+                let write = Write { hash, key: charge.key, change, decision: &decision };
+                self.write(&mut shard, write, &mut reservation, now);
+                if change != Change::Keep {
+                    self.settle_on_the_way(&mut shard, now);
+                }
+                return Ok(decision);
+            }
+            drop(shard);
+            self.make_room(&mut reservation, need, near, now)?;
+        }
+    }
+
+    /// Forgets the buckets at `keys`, which fills them.
+    ///
+    /// Each bucket is forgotten in an atomic step of its own. A key that is not stored is passed
+    /// over.
+    pub fn forget(&self, keys: &[&str]) {
+        for key in keys {
+            let hash = self.hasher.hash_one(key);
+            let mut shard = self.shards[self.shard_of(hash)].lock();
+            if shard.remove(hash, key, &self.hasher) {
+                self.room.give_back(1);
+            }
+        }
+    }
+
+    /// Forgets every bucket, which fills them. Checks that run at the same time see each shard as
+    /// it was before or as it is after.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let count = shard.lock().clear();
+            self.room.give_back(count);
+        }
+    }
+
+    /// Returns the number of stored buckets, which are those that are not full and those that have
+    /// become full and are not evicted yet. It is never above [`keys_max`](Self::keys_max).
+    ///
+    /// While checks run it may count room that one of them holds for a key.
+    pub fn len(&self) -> usize {
+        self.room.taken()
+    }
+
+    /// Tells whether no bucket is stored.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the most buckets that are stored at once.
+    pub const fn keys_max(&self) -> usize {
+        self.room.keys_max()
+    }
+
+    /// Returns the memory of the store in bytes: the shards, their tables and the keys, without what
+    /// the allocator adds to each key. It locks one shard after the other.
+    pub fn bytes(&self) -> usize {
+        let shards: usize = self.shards.iter().map(|shard| shard.lock().bytes()).sum();
+        size_of_val(self) + size_of_val(&*self.shards) + shards
+    }
+
+    /// Returns how many buckets were evicted since the store was made. Each was full.
+    pub fn evicted(&self) -> u64 {
+        self.room.evicted()
+    }
+
+    /// Tells the model checker's test whether two keys are under the same lock.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn is_same_shard(&self, one: &str, other: &str) -> bool {
+        let [one, other] = [one, other].map(|key| self.shard_of(self.hasher.hash_one(key)));
+        one == other
+    }
+
+    /// The shard of a key. The table inside uses the highest and the lowest bits of the hash.
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 40) as usize & (self.shards.len() - 1)
+    }
+
+    /// What [`decide_together`] decides for a single charge, at less than half the cost.
+    fn decide_alone(
+        &self,
+        operation: Operation,
+        charge: &Charge<'_>,
+        bucket: Option<&Bucket>,
+        now: Timestamp,
+    ) -> (Decision, Change) {
+        let token_bucket = TokenBucket::new(charge.quota).with_max_clock_skew(self.max_clock_skew);
+        match operation {
+            Operation::Spend => token_bucket.decide(bucket, charge.cost, now),
+            Operation::Look => token_bucket.judge(bucket, charge.cost, now).keep(),
+            Operation::Refund => token_bucket.refund(bucket, charge.cost, now),
+        }
+    }
+
+    /// Writes what a decision changes in its bucket.
+    fn write(
+        &self,
+        shard: &mut Locked<'_>,
+        write: Write<'_>,
+        reservation: &mut Reservation<'_>,
+        now: Timestamp,
+    ) {
+        let Write { hash, key, change, decision } = write;
+        match change {
+            Change::Keep => {}
+            Change::Store(bucket) => {
+                let full_at = now.as_micros().saturating_add(micros(decision.reset_after()));
+                debug_assert!(full_at > now.as_micros(), "G5: a full bucket is not stored");
+                if shard.store(hash, key, Refilling { bucket, full_at }, &self.hasher) {
+                    reservation.spend(1);
+                }
+            }
+            Change::Remove => {
+                if shard.remove(hash, key, &self.hasher) {
+                    self.room.give_back(1);
+                }
+            }
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("len", &self.len())
+            .field("keys_max", &self.keys_max())
+            .field("max_clock_skew", &self.max_clock_skew)
+            .field("evicted", &self.evicted())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The futures never pend: each is done when it is first polled.
+impl Store for MemoryStore {
+    async fn apply(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        self.decide(operation, charges, now)
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.forget(keys);
+        Ok(())
+    }
+}
+
+fn check_key(charge: &Charge<'_>) -> Result<(), StoreError> {
+    if charge.key.len() > KEY_LEN_MAX {
+        return Err(key_too_long(charge.key));
+    }
+    Ok(())
+}
+
+#[cold]
+fn key_too_long(key: &str) -> StoreError {
+    let start: String = key.chars().take(32).collect();
+    StoreError::invalid(format!(
+        "the key {start:?}... has {} bytes: the most is {KEY_LEN_MAX}, so shorten or hash its values",
+        key.len()
+    ))
+}
+
+/// What a decision changes in the bucket at `key`.
+struct Write<'a> {
+    hash: u64,
+    key: &'a str,
+    change: Change,
+    decision: &'a Decision,
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;

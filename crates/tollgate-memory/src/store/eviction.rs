@@ -1,0 +1,131 @@
+//! Where a request finds room, and how memory comes back.
+
+use tollgate_core::{StoreError, StoreErrorKind, Timestamp};
+
+use crate::room::Reservation;
+use crate::shard::{Settled, micros};
+use crate::shard_lock::Locked;
+use crate::store::MemoryStore;
+
+/// How many buckets a write settles on its way. Two, so that more leave than come.
+const SETTLED_PER_WRITE: usize = 2;
+
+/// How many buckets are settled under one lock when room is made. Several, so that those who come
+/// next find room at once, and few, so that those who wait for the lock do not wait long.
+const SETTLED_PER_LOCK: usize = 16;
+
+impl MemoryStore {
+    /// Evicts every bucket that has been full for `max_clock_skew` at `now`, and returns how many
+    /// there were.
+    ///
+    /// Writes do this on their way, so nobody has to call it. It gives memory back where no writes
+    /// come any more. A lock is let go after every 16 buckets.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_core::{Charge, Cost, Operation, Quota, Timestamp};
+    /// use tollgate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let quota = Quota::new("1/s".parse()?, 3)?;
+    /// let start = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let charge = Charge::new("default:login:ip=1.2.3.4", &quota, Cost::new(3));
+    /// store.decide_one(Operation::Spend, &charge, start)?;
+    ///
+    /// // Full after 3 s, and evicted once no clock within 1 s can tell the difference.
+    /// assert_eq!(store.evict_full(start.saturating_add(Duration::from_micros(3_999_999))), 0);
+    /// assert_eq!(store.evict_full(start.saturating_add(Duration::from_secs(4))), 1);
+    /// assert_eq!((store.len(), store.evicted()), (0, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn evict_full(&self, now: Timestamp) -> usize {
+        let full_by = self.full_for_all_clocks(now);
+        let mut evicted = 0;
+        for shard in &self.shards {
+            while shard.may_have_full(full_by) {
+                let freed = self.settle(&mut shard.lock(), full_by, SETTLED_PER_LOCK);
+                self.room.give_back(freed);
+                evicted += freed;
+            }
+        }
+        evicted
+    }
+
+    /// Settles a few buckets of a shard that is being written to.
+    pub(super) fn settle_on_the_way(&self, shard: &mut Locked<'_>, now: Timestamp) {
+        let freed = self.settle(shard, self.full_for_all_clocks(now), SETTLED_PER_WRITE);
+        self.room.give_back(freed);
+    }
+
+    /// Settles at most `steps` buckets that may be full by `full_by`, and returns how many were
+    /// evicted. Their room is the caller's to give back.
+    fn settle(&self, shard: &mut Locked<'_>, full_by: u64, steps: usize) -> usize {
+        let mut freed = 0;
+        for _ in 0..steps {
+            match shard.settle(full_by, &self.hasher) {
+                Some(Settled::Evicted) => freed += 1,
+                Some(Settled::Moved) => {}
+                None => break,
+            }
+        }
+        if freed > 0 {
+            shard.tidy(&self.hasher);
+            self.room.count_evicted(freed);
+        }
+        freed
+    }
+
+    /// Finds room for `need` new keys in all, by evicting buckets that are full at `now`, first in
+    /// the shard `near`. No shard is locked while another one is.
+    pub(super) fn make_room(
+        &self,
+        reservation: &mut Reservation<'_>,
+        need: usize,
+        near: usize,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let full_by = now.as_micros();
+        let (before, from) = self.shards.split_at(near);
+        for shard in from.iter().chain(before) {
+            while shard.may_have_full(full_by) {
+                let freed = self.settle(&mut shard.lock(), full_by, SETTLED_PER_LOCK);
+                reservation.take_over(freed, need);
+                if reservation.cover(need) {
+                    return Ok(());
+                }
+            }
+        }
+        self.wind_back(now);
+        if reservation.cover(need) { Ok(()) } else { Err(self.full(need)) }
+    }
+
+    /// Repairs the buckets that a clock step has left in the future (G4). Otherwise none of those
+    /// that nobody checks any more would make room before the clock has caught up.
+    fn wind_back(&self, now: Timestamp) {
+        for shard in &self.shards {
+            if shard.may_be_ahead(now, self.max_clock_skew) {
+                shard.lock().wind_back(now, self.max_clock_skew, &self.hasher);
+            }
+        }
+    }
+
+    #[cold]
+    fn full(&self, need: usize) -> StoreError {
+        let (keys_max, keys) = (self.keys_max(), if need == 1 { "key" } else { "keys" });
+        StoreError::new(
+            StoreErrorKind::Full,
+            format!(
+                "no room for {need} new {keys}: {} of at most {keys_max} are stored, and no stored \
+                 bucket is full again; raise keys_max",
+                self.len()
+            ),
+        )
+    }
+
+    /// The latest instant of which every clock within `max_clock_skew` says that it has passed.
+    fn full_for_all_clocks(&self, now: Timestamp) -> u64 {
+        now.as_micros().saturating_sub(micros(self.max_clock_skew))
+    }
+}

@@ -1,0 +1,146 @@
+//! The store under every schedule of its threads, by the model checker loom.
+//!
+//! Loom replaces the locks and the atomics, which needs a cfg of its own and so a target directory
+//! of its own:
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p tollgate-memory --test loom --release --target-dir target/loom
+//! ```
+//!
+//! `cargo xtask loom` does the same. Without the cfg this file is empty. The model has two shards,
+//! and a seed that is always the same, since every run must lock the same shards.
+#![cfg(loom)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::thread;
+use tollgate_core::{Charge, Cost, Decisions, Operation, Quota, StoreError, Timestamp};
+use tollgate_memory::MemoryStore;
+
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+fn quota(rate: &str, burst: u64) -> Quota {
+    Quota::new(rate.parse().unwrap(), burst).unwrap()
+}
+
+fn spend(
+    store: &MemoryStore,
+    keys: &[&str],
+    burst: u64,
+    now: Timestamp,
+) -> Result<Decisions, StoreError> {
+    let quota = quota("1/hour", burst);
+    let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
+    store.decide(Operation::Spend, &charges, now)
+}
+
+fn is_allowed(decisions: Result<Decisions, StoreError>) -> bool {
+    decisions.unwrap().iter().all(|decision| decision.is_allow())
+}
+
+/// Runs `one` and `other` at the same time and returns what they return.
+fn both<T: 'static>(
+    store: &Arc<MemoryStore>,
+    one: impl FnOnce(&MemoryStore) -> T + 'static,
+    other: impl FnOnce(&MemoryStore) -> T,
+) -> (T, T) {
+    let shared = Arc::clone(store);
+    let thread = thread::spawn(move || one(&shared));
+    let other = other(store);
+    (thread.join().unwrap(), other)
+}
+
+/// Keys in different shards: those of one shard are under one lock, which no order can confuse.
+fn keys_of_two_shards(store: &MemoryStore) -> (&'static str, &'static str) {
+    let mut others = ["b", "c", "d", "e", "f", "g", "h", "i"].into_iter();
+    ("a", others.find(|other| !store.is_same_shard("a", other)).unwrap())
+}
+
+fn store(keys_max: usize) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::builder().keys_max(keys_max).build())
+}
+
+#[test]
+fn g6_two_threads_that_want_the_last_unit_get_it_once() {
+    loom::model(|| {
+        let store = store(10);
+        assert!(is_allowed(spend(&store, &["a"], 2, NOW)));
+        let take = |store: &MemoryStore| is_allowed(spend(store, &["a"], 2, NOW));
+        let (one, other) = both(&store, take, take);
+        assert!(one != other, "{one} {other}");
+    });
+}
+
+#[test]
+fn g7_opposite_orders_of_keys_neither_deadlock_nor_spend_in_part() {
+    loom::model(|| {
+        let store = store(10);
+        let (a, b) = keys_of_two_shards(&store);
+        let (one, other) = both(
+            &store,
+            move |store| is_allowed(spend(store, &[a, b], 1, NOW)),
+            move |store| is_allowed(spend(store, &[b, a], 1, NOW)),
+        );
+        assert!(one != other, "{one} {other}");
+        assert!(
+            !is_allowed(spend(&store, &[a], 1, NOW)) && !is_allowed(spend(&store, &[b], 1, NOW))
+        );
+    });
+}
+
+/// Tells which of two requests was decided and checks that it was allowed, and the other one refused.
+fn the_one_that_found_room(
+    results: (Result<Decisions, StoreError>, Result<Decisions, StoreError>),
+) -> usize {
+    let (index, decided, refused) = match results {
+        (Ok(decided), Err(refused)) => (0, decided, refused),
+        (Err(refused), Ok(decided)) => (1, decided, refused),
+        (one, other) => panic!("{one:?} {other:?}"),
+    };
+    assert!(refused.is_full() && decided[0].is_allow(), "{refused} {decided:?}");
+    index
+}
+
+#[test]
+fn g9_two_new_keys_of_one_shard_and_room_for_one() {
+    loom::model(|| {
+        let store = store(1);
+        let add = |key| move |store: &MemoryStore| spend(store, &[key], 1, NOW);
+        let stored = ["a", "b"][the_one_that_found_room(both(&store, add("a"), add("b")))];
+        assert_eq!(store.len(), 1);
+        assert!(!is_allowed(spend(&store, &[stored], 1, NOW)));
+    });
+}
+
+#[test]
+fn g9_two_new_keys_of_two_shards_and_room_for_one() {
+    loom::model(|| {
+        let store = store(2);
+        let (a, b) = keys_of_two_shards(&store);
+        assert!(is_allowed(spend(&store, &["z"], 1, NOW)));
+        let add = |key| move |store: &MemoryStore| spend(store, &[key], 1, NOW);
+        let stored = [a, b][the_one_that_found_room(both(&store, add(a), add(b)))];
+        assert_eq!(store.len(), 2);
+        assert!(!is_allowed(spend(&store, &[stored], 1, NOW)));
+    });
+}
+
+#[test]
+fn g9_two_new_keys_of_two_shards_and_one_full_bucket_to_evict() {
+    loom::model(|| {
+        let store = store(2);
+        let (a, b) = keys_of_two_shards(&store);
+        let (full, slow) = (quota("1000/s", 1), quota("1/hour", 1));
+        for (key, quota) in [("y", &slow), ("z", &full)] {
+            let charge = Charge::new(key, quota, Cost::ONE);
+            assert!(store.decide_one(Operation::Spend, &charge, NOW).unwrap().is_allow());
+        }
+        let later = NOW.saturating_add(Duration::from_millis(1));
+        let add = |key| move |store: &MemoryStore| spend(store, &[key], 1, later);
+        the_one_that_found_room(both(&store, add(a), add(b)));
+        assert_eq!((store.len(), store.evicted()), (2, 1));
+        assert!(!is_allowed(spend(&store, &["y"], 1, later)));
+    });
+}
