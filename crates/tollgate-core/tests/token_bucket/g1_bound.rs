@@ -1,4 +1,7 @@
 //! G1: no interval admits more than the burst and what the rate gives in it.
+//!
+//! Where a tick is longer than a microsecond its units appear all at once. An interval that begins
+//! inside a tick and sees its end gets what the tick gathered before the interval began, too.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,12 +14,13 @@ use crate::strategies::{Move, Size, forward, quotas, sizes, starts, steps};
 /// Asserts the bound for every pair of admitted requests.
 fn assert_bounded(quota: &Quota, admitted: &[(u64, u64)]) -> Result<(), TestCaseError> {
     let allowance = Allowance::of(quota);
+    let before_us = u64::from(quota.tick_us()) - 1;
     for (first, (from, _)) in admitted.iter().enumerate() {
         let mut units = 0;
         for (to, cost) in &admitted[first..] {
             units += u128::from(*cost);
             prop_assert!(
-                allowance.covers(units, to - from),
+                allowance.covers(units, to - from + before_us),
                 "{} units in {}us under {}",
                 units,
                 to - from,
@@ -56,7 +60,7 @@ proptest! {
     ) {
         let mut run = Run::new(quota, start);
         let mut admitted = Vec::new();
-        for moved in moves.into_iter().flat_map(|moved| [moved, Move::ToRetry]) {
+        for moved in moves.into_iter().flat_map(|moved| [moved, Move::ToRetry(0)]) {
             run.advance(moved);
             let cost = run.cost(Size::Remaining);
             if run.check(cost).0.is_allow() {

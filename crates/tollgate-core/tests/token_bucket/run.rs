@@ -70,8 +70,14 @@ impl Run {
             Move::Fill(thousandths) => {
                 as_i128(self.quota.fill_time()) * i128::from(thousandths) / 1_000
             }
-            Move::ToRetry => last.and_then(|last| last.retry_after()).map_or(0, as_i128),
-            Move::ToReset => last.map_or(0, |last| as_i128(last.reset_after())),
+            Move::ToRetry(edge) => {
+                let retry_us = last.and_then(|last| last.retry_after()).map_or(0, as_i128);
+                (retry_us + i128::from(edge)).max(0)
+            }
+            Move::ToReset(edge) => {
+                let reset_us = last.map_or(0, |last| as_i128(last.reset_after()));
+                (reset_us + i128::from(edge)).max(0)
+            }
             Move::Back(micros) => -i128::from(micros),
         };
         let now = (i128::from(self.now.as_micros()) + delta).max(0);

@@ -21,10 +21,10 @@ pub enum Move {
     Unit(u64),
     /// So many thousandths of the time that fills the bucket.
     Fill(u64),
-    /// The `retry_after` of the last denial.
-    ToRetry,
-    /// The `reset_after` of the last decision.
-    ToReset,
+    /// The `retry_after` of the last denial, and a microsecond less, none or one more.
+    ToRetry(i8),
+    /// The `reset_after` of the last decision, and a microsecond less, none or one more.
+    ToReset(i8),
     /// So many microseconds back.
     Back(u64),
 }
@@ -71,7 +71,7 @@ pub fn quotas() -> impl Strategy<Value = Quota> {
         prop::sample::select(vec![1_000, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]),
         1_u64..=50,
     );
-    let coarse = (1_u64..=1_000, 1_u64..=48 * 86_400, magnitudes(Quota::BURST_MAX))
+    let coarse = (magnitudes(1_000), 1_u64..=48 * 86_400, magnitudes(Quota::BURST_MAX))
         .prop_map(|(units, seconds, burst)| (units, seconds * 1_000_000, burst));
     let primes = (
         prop::sample::select(PRIMES.to_vec()),
@@ -105,8 +105,8 @@ pub fn forward() -> impl Strategy<Value = Move> {
         2 => (0_u64..=3, -1_i8..=1).prop_map(|(ticks, edge)| Move::Ticks(ticks, edge)),
         3 => (0_u64..=3_000).prop_map(Move::Unit),
         2 => (0_u64..=2_500).prop_map(Move::Fill),
-        3 => Just(Move::ToRetry),
-        2 => Just(Move::ToReset),
+        3 => (-1_i8..=1).prop_map(Move::ToRetry),
+        3 => (-1_i8..=1).prop_map(Move::ToReset),
     ]
 }
 
