@@ -36,11 +36,6 @@ local TTL_MARGIN_MS = 5000
 
 local ceil, find, fmod, format = math.ceil, string.find, math.fmod, string.format
 
--- floor(a / b). fmod is exact, and so is the division of a multiple.
-local function quotient(a, b)
-  return (a - fmod(a, b)) / b
-end
-
 -- The integer that a field holds, or nil. Fields of our own have digits only and stay below 2^53;
 -- tonumber alone would also take "0x10", "1e3", " 7 " and "nan".
 local function integer(field)
@@ -51,72 +46,39 @@ local function integer(field)
   return nil
 end
 
--- floor(part * scale / old_scale) for part < old_scale. Where the product would pass 2^53, it is
--- multiplied bit by bit and reduced by old_scale at each, so that nothing passes 2 * old_scale.
-local function rescaled_part(part, old_scale, scale)
+-- floor(level * scale / old_scale), or the level of a full bucket if that is less: the tokens of
+-- another quota stay (G11). Whole tokens and the part of a token are carried over apart.
+local function carried_over(level, old_scale, scale, burst)
+  local part = fmod(level, old_scale)
+  local tokens = (level - part) / old_scale
+  if tokens >= burst then
+    return burst * scale
+  end
   local product = part * scale
   if product < EXACT_MAX then
-    return quotient(product, old_scale)
+    return tokens * scale + (product - fmod(product, old_scale)) / old_scale
   end
+  -- The product is not exact. It is made bit by bit, from the highest bit of scale, and divided at
+  -- each, so that nothing passes 2 * old_scale.
   local bit = 1
   while bit * 2 <= scale do
     bit = bit * 2
   end
-  local whole, rest = 0, 0
+  local bits, whole, rest = scale, 0, 0
   while bit >= 1 do
     whole, rest = whole * 2, rest * 2
     if rest >= old_scale then
       whole, rest = whole + 1, rest - old_scale
     end
-    if scale >= bit then
-      scale, rest = scale - bit, rest + part
+    if bits >= bit then
+      bits, rest = bits - bit, rest + part
       if rest >= old_scale then
         whole, rest = whole + 1, rest - old_scale
       end
     end
     bit = bit / 2
   end
-  return whole
-end
-
--- min(floor(level * scale / old_scale), level_max): the tokens of another quota, capped (G11).
-local function carried_over(level, old_scale, charge)
-  if old_scale ~= charge.scale then
-    local tokens = quotient(level, old_scale)
-    if tokens >= charge.burst then
-      return charge.level_max
-    end
-    local part = rescaled_part(fmod(level, old_scale), old_scale, charge.scale)
-    level = tokens * charge.scale + part
-  end
-  return math.min(level, charge.level_max)
-end
-
--- Sets the charge's level and ts to what the stored state has become at `now`.
-local function refill(charge, level, ts, now, max_clock_skew)
-  if level >= charge.level_max then
-    return
-  end
-  if now < ts then
-    charge.level = level
-    charge.repaired = ts - now > max_clock_skew
-    charge.ts = charge.repaired and now or ts
-    return
-  end
-  local ticks = quotient(now - ts, charge.tick_us)
-  local gained = ticks * charge.units_per_tick
-  -- A product that is rounded still compares right: what is missing is at most 2^53.
-  if gained < charge.level_max - level then
-    charge.level, charge.ts = level + gained, ts + ticks * charge.tick_us
-  end
-end
-
-local function store(charge, now)
-  redis.call('HSET', charge.key, 'level', format('%.0f', charge.level),
-    'scale', format('%.0f', charge.scale), 'ts', format('%.0f', charge.ts))
-  local ticks = ceil((charge.level_max - charge.level) / charge.units_per_tick)
-  local full_ms = ceil((ticks * charge.tick_us + (charge.ts - now)) / 1000)
-  redis.call('PEXPIRE', charge.key, format('%.0f', full_ms + TTL_MARGIN_MS))
+  return tokens * scale + whole
 end
 
 local operation, now, max_clock_skew = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -132,6 +94,13 @@ local charges = {}
 local admitted = true
 
 for i, key in ipairs(KEYS) do
+  local at = ARGS_BEFORE_CHARGES + ARGS_PER_CHARGE * (i - 1)
+  local units_per_tick, scale = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local tick_us, burst = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local need, shadow = tonumber(ARGV[at + 5]) * scale, ARGV[at + 6] == '1'
+  local level_max = burst * scale
+  local level, ts, stored, repaired = level_max, now, false, false
+
   local fields = redis.pcall('HMGET', key, 'level', 'scale', 'ts')
   if fields.err then
     if not find(fields.err, 'WRONGTYPE', 1, true) then
@@ -139,62 +108,71 @@ for i, key in ipairs(KEYS) do
     end
     return redis.error_reply('CORRUPT ' .. i .. ' type ' .. redis.call('TYPE', key).ok)
   end
-  local at = ARGS_BEFORE_CHARGES + ARGS_PER_CHARGE * (i - 1)
-  local scale, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 4])
-  local charge = {
-    key = key,
-    units_per_tick = tonumber(ARGV[at + 1]),
-    scale = scale,
-    tick_us = tonumber(ARGV[at + 3]),
-    burst = burst,
-    need = tonumber(ARGV[at + 5]) * scale,
-    shadow = ARGV[at + 6] == '1',
-    level_max = burst * scale,
-    level = burst * scale,
-    ts = now,
-    repaired = false,
-    stored = false,
-  }
   -- A hash without any of the fields is somebody else's, not an absent bucket.
   if fields[1] or fields[2] or fields[3] or redis.call('EXISTS', key) == 1 then
-    local level, old_scale, ts = integer(fields[1]), integer(fields[2]), integer(fields[3])
-    local wrong = (not level and 'level')
+    local old_level, old_scale, old_ts = integer(fields[1]), integer(fields[2]), integer(fields[3])
+    local wrong = (not old_level and 'level')
       or ((not old_scale or old_scale < 1 or old_scale > SCALE_MAX) and 'scale')
-      or (not ts and 'ts')
+      or (not old_ts and 'ts')
     if wrong then
       return redis.error_reply('CORRUPT ' .. i .. ' field ' .. wrong)
     end
-    charge.stored = true
-    refill(charge, carried_over(level, old_scale, charge), ts, now, max_clock_skew)
+    stored = true
+    if old_scale ~= scale then
+      old_level = carried_over(old_level, old_scale, scale, burst)
+    end
+    if old_level < level_max then
+      if now < old_ts then
+        repaired = old_ts - now > max_clock_skew
+        level, ts = old_level, repaired and now or old_ts
+      else
+        local elapsed = now - old_ts
+        local ticks = (elapsed - fmod(elapsed, tick_us)) / tick_us
+        local gained = ticks * units_per_tick
+        -- A product that is rounded still compares right: what is missing is at most 2^53.
+        if gained < level_max - old_level then
+          level, ts = old_level + gained, old_ts + ticks * tick_us
+        end
+      end
+    end
   end
-  charge.fits = charge.need <= charge.level
-  admitted = admitted and (charge.fits or charge.shadow)
-  charges[i] = charge
+
+  local fits = need <= level
+  admitted = admitted and (fits or shadow)
+  charges[i] = {
+    units_per_tick = units_per_tick, scale = scale, tick_us = tick_us, level_max = level_max,
+    need = need, fits = fits, shadow = shadow,
+    level = level, ts = ts, stored = stored, repaired = repaired,
+  }
 end
 
 local reply = { now }
-for _, charge in ipairs(charges) do
-  local fits = charge.fits
+for i, key in ipairs(KEYS) do
+  local charge = charges[i]
+  local level, ts, need, fits = charge.level, charge.ts, charge.need, charge.fits
+  local writes = charge.repaired
   if operation == 'refund' then
     fits = true
     -- Not `level + need >= level_max`: that sum could pass 2^53.
-    if charge.need >= charge.level_max - charge.level then
-      charge.level, charge.ts = charge.level_max, now
+    if need >= charge.level_max - level then
+      level, ts, writes = charge.level_max, now, false
       if charge.stored then
-        redis.call('DEL', charge.key)
+        redis.call('DEL', key)
       end
-    elseif charge.need > 0 or charge.repaired then
-      charge.level = charge.level + charge.need
-      store(charge, now)
+    elseif need > 0 then
+      level, writes = level + need, true
     end
-  elseif operation == 'spend' and fits and charge.need > 0 and (admitted or charge.shadow) then
-    charge.level = charge.level - charge.need
-    store(charge, now)
-  elseif charge.repaired then
-    store(charge, now)
+  elseif operation == 'spend' and fits and need > 0 and (admitted or charge.shadow) then
+    level, writes = level - need, true
   end
-  reply[#reply + 1] = fits and 1 or 0
-  reply[#reply + 1] = charge.level
-  reply[#reply + 1] = charge.ts
+  if writes then
+    redis.call('HSET', key, 'level', format('%.0f', level),
+      'scale', format('%.0f', charge.scale), 'ts', format('%.0f', ts))
+    local ticks = ceil((charge.level_max - level) / charge.units_per_tick)
+    local full_ms = ceil((ticks * charge.tick_us + (ts - now)) / 1000)
+    redis.call('PEXPIRE', key, format('%.0f', full_ms + TTL_MARGIN_MS))
+  end
+  local at = 3 * i - 1
+  reply[at], reply[at + 1], reply[at + 2] = fits and 1 or 0, level, ts
 end
 return reply

@@ -12,6 +12,9 @@ use crate::error;
 use crate::script::Script;
 use crate::store::RedisStore;
 
+/// A longer deadline could end after the last instant that there is.
+const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
+
 /// Whose clock the buckets go by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimeSource {
@@ -79,9 +82,10 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the deadline of every operation, waiting for a connection included; the default is
-    /// 50 ms. Making a connection has its own deadline of 1 s and goes on in the background.
+    /// 50 ms, the most a day. Making a connection has its own deadline of 1 s and goes on in the
+    /// background.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 

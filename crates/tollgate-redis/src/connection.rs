@@ -26,6 +26,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long the kernel lets sent data go unacknowledged before it breaks the connection. Without
 /// this a peer that vanished is noticed after a quarter of an hour.
+#[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 
 /// After how long an idle connection is probed, and how often.

@@ -182,6 +182,14 @@ async fn g10_a_refused_connection_is_unavailable_within_the_deadline() {
 }
 
 #[tokio::test]
+async fn no_timeout_is_too_long() {
+    let server = RedisServer::start().unwrap();
+    let store = builder(&server).timeout(Duration::MAX).connect().await.unwrap();
+    assert!(format!("{store:?}").contains("timeout: 86400s"));
+    assert_eq!(remaining_after_spend(&store, &quota(10)).await, 9);
+}
+
+#[tokio::test]
 async fn a_store_made_while_redis_is_down_works_once_it_is_up() {
     let mut server = RedisServer::start().unwrap();
     server.kill().unwrap();
