@@ -7,8 +7,9 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p tollgate-memory --test loom --release --target-dir target/loom
 //! ```
 //!
-//! `cargo xtask loom` does the same. Without the cfg this file is empty. The model has two shards,
-//! and a seed that is always the same, since every run must lock the same shards.
+//! `cargo xtask loom` does the same. Without the cfg this file is empty. The model has two shards, and
+//! a seed that is always the same, since every run must lock the same shards. A deadlock shows as an
+//! abort with `panic in a destructor during cleanup`.
 #![cfg(loom)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
