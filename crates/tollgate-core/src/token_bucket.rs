@@ -222,6 +222,7 @@ impl Fit<'_> {
         if self.need == 0 {
             return self.keep();
         }
+        self.contents.forget_what_would_overflow();
         self.contents.level -= self.need;
         (self.contents.allow(), self.contents.store())
     }
@@ -274,6 +275,18 @@ impl Contents<'_> {
         let tokens = self.level / self.quota.scale();
         debug_assert!(tokens <= u64::from(self.quota.burst()), "G1: more tokens than the burst");
         u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+
+    /// Starts a new tick at `now` if the current one would fill the bucket.
+    ///
+    /// What a tick has gathered counts when it ends. If it would fill the bucket, a part of that
+    /// has no place in it any more; counted after a spending all the same, it would admit up to a
+    /// tick's units above the bound (G1). Ticks of 1 µs end at every instant and gather nothing.
+    fn forget_what_would_overflow(&mut self) {
+        let missing = self.quota.level_max().saturating_sub(self.level);
+        if self.ts < self.now && self.quota.units_per_tick() >= missing {
+            self.ts = self.now;
+        }
     }
 
     /// The time from `now` until the level has risen to `level`.

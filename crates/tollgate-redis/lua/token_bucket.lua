@@ -163,6 +163,10 @@ for i, key in ipairs(KEYS) do
       level, writes = level + need, true
     end
   elseif operation == 'spend' and fits and need > 0 and (admitted or charge.shadow) then
+    -- What a tick that would fill the bucket has gathered has no place in it (G1).
+    if ts < now and charge.level_max - level <= charge.units_per_tick then
+      ts = now
+    end
     level, writes = level - need, true
   end
   if writes then

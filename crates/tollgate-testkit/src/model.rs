@@ -8,7 +8,8 @@
 //! 1. A bucket holds at most `burst` tokens; a bucket that nobody spent from, or that is full
 //!    again, is as if there were none.
 //! 2. Time passes in whole ticks ([`Quota::tick_us`]) from the instant of the last write. A tick
-//!    adds `units / period * tick` tokens.
+//!    adds `units / period * tick` tokens. If it would fill the bucket, a spending starts a new
+//!    tick: a part of what it has gathered would have had no place in the bucket.
 //! 3. A cost of at most the tokens is spent; a cost above them changes nothing. `retry_after` is
 //!    the instant of the first tick at which there are enough, `reset_after` that of the first at
 //!    which the bucket is full.
@@ -110,6 +111,9 @@ impl Model {
             let answer = terms.allow(&contents, now);
             self.keep(contents);
             return answer;
+        }
+        if &contents.tokens.amount + &terms.tokens_per_tick >= terms.burst {
+            contents.tokens.at = contents.tokens.at.max(now);
         }
         contents.tokens.amount -= cost;
         let answer = terms.allow(&contents, now);

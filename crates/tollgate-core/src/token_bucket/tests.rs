@@ -186,3 +186,12 @@ fn coarse_ticks_keep_retry_after_exact() {
     assert!(bucket.at(1_000_000 + retry_us - 1, 1).is_deny());
     assert!(bucket.at(1_000_000 + retry_us, 1).is_allow());
 }
+
+#[test]
+fn g1_a_coarse_tick_that_fills_the_bucket_admits_nothing_twice() {
+    let mut bucket = Timeline::new("999999937/day", 2_000_000);
+    assert_eq!(bucket.quota.tick_us(), 100);
+    assert!(bucket.at(0, 2_000_000).is_allow());
+    assert!(bucket.at(172_800_099, 1_999_999).is_allow());
+    assert_eq!(bucket.at(172_800_100, 0).remaining(), 0);
+}

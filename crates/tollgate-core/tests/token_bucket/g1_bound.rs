@@ -1,7 +1,4 @@
 //! G1: no interval admits more than the burst and what the rate gives in it.
-//!
-//! Where a tick is longer than a microsecond its units appear all at once. An interval that begins
-//! inside a tick and sees its end gets what the tick gathered before the interval began, too.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,13 +11,12 @@ use crate::strategies::{Move, Size, forward, quotas, sizes, starts, steps};
 /// Asserts the bound for every pair of admitted requests.
 fn assert_bounded(quota: &Quota, admitted: &[(u64, u64)]) -> Result<(), TestCaseError> {
     let allowance = Allowance::of(quota);
-    let before_us = u64::from(quota.tick_us()) - 1;
     for (first, (from, _)) in admitted.iter().enumerate() {
         let mut units = 0;
         for (to, cost) in &admitted[first..] {
             units += u128::from(*cost);
             prop_assert!(
-                allowance.covers(units, to - from + before_us),
+                allowance.covers(units, to - from),
                 "{} units in {}us under {}",
                 units,
                 to - from,
