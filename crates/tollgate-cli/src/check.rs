@@ -59,7 +59,7 @@ fn in_json(verdict: &Verdict) -> String {
 
 fn in_words(verdict: &Verdict) -> String {
     let mut text = match (verdict.rule(), verdict.retry_after()) {
-        (None, _) => "allowed: no rule applies\n".to_owned(),
+        (None, _) => "allowed: no enforced rule applies\n".to_owned(),
         (Some(rule), Some(wait)) => {
             format!("denied by {}: retry after {}\n", rule.name(), seconds(wait))
         }

@@ -120,7 +120,7 @@ impl Server {
         let (stop_admin, mut admin) = spawn(admin, admin::router(&app));
         shutdown.await;
         app.is_stopping.store(true, Ordering::Relaxed);
-        tracing::info!("stopping, requests in flight are finished");
+        tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
         if timeout(drain_timeout, &mut http).await.is_err() {
             tracing::warn!(

@@ -45,7 +45,7 @@ allowed
 #[test]
 fn a_request_that_no_rule_applies_to_is_allowed() {
     let ran = run(&["check", "--domain", "nobody", "ip=203.0.113.7"]);
-    assert_eq!(ran.stdout, "allowed: no rule applies\n");
+    assert_eq!(ran.stdout, "allowed: no enforced rule applies\n");
     assert_eq!((ran.status, ran.stderr.as_str()), (0, NOTE));
 }
 

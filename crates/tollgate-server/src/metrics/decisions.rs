@@ -88,9 +88,9 @@ impl Decisions {
     }
 
     fn raise(&self, rule: &Rule, mode: Mode, outcome: Outcome) {
-        let Some(mode) = MODES.iter().position(|known| *known == mode) else {
-            return;
-        };
+        let index = MODES.iter().position(|known| *known == mode);
+        debug_assert!(index.is_some(), "{mode:?} is a mode that a rule decides in");
+        let Some(mode) = index else { return };
         let raise = |domains: &Domains| {
             let counters = domains.get(rule.domain()).and_then(|rules| rules.get(rule.name()));
             counters.map(|found| {

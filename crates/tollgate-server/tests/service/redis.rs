@@ -7,7 +7,7 @@ use tollgate_testkit::RedisServer;
 use crate::support::Service;
 
 fn config(server: &RedisServer, rules: &str) -> String {
-    format!("store: {{ kind: redis, url: \"{}\", timeout: 500ms }}\n{rules}", server.url())
+    format!("store: {{ kind: redis, url: \"{}\", timeout: 2s }}\n{rules}", server.url())
 }
 
 #[tokio::test(flavor = "multi_thread")]
