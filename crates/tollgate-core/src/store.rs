@@ -16,7 +16,9 @@ use crate::time::Timestamp;
 ///    serial order (G6, G7, G8).
 /// 2. An absent bucket is a full one, and only full buckets are dropped (G5, G9).
 /// 3. A call that fails is never reported as a decision. It is reported as an error, and has
-///    spent nothing unless [`StoreError::is_timeout`] says that this is not known (G3).
+///    spent nothing (G3), unless the answer was lost on its way: after a
+///    [timeout](StoreError::is_timeout) or a [broken connection](StoreError::is_unavailable) that
+///    is not known.
 /// 4. Memory is bounded whatever keys are sent (G9).
 ///
 /// # What a caller guarantees
@@ -126,7 +128,8 @@ impl StoreError {
         self.kind == StoreErrorKind::Timeout
     }
 
-    /// Tells whether the store could not be reached, or the connection broke.
+    /// Tells whether the store could not be reached, or the connection broke. If it broke after the
+    /// call was sent, the units may have been spent.
     pub fn is_unavailable(&self) -> bool {
         self.kind == StoreErrorKind::Unavailable
     }
