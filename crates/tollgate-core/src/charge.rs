@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::concurrency::LeaseId;
 use crate::cost::Cost;
 use crate::decision::Decision;
+use crate::judgement::{AnyView, Judgement};
 use crate::quota::Quota;
+use crate::state::{Change, State};
 use crate::store::StoreError;
 use crate::time::Timestamp;
-use crate::token_bucket::{Bucket, Change, Judgement, TokenBucket};
+use crate::view::View;
 
 /// One bucket that a request is charged to.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,9 @@ pub struct Charge<'a> {
     pub cost: Cost,
     /// Whether the bucket is judged and counted but never denies.
     pub shadow: bool,
+    /// Under which id slots are held, for a concurrency quota. Without an id such a charge is
+    /// judged and takes nothing.
+    pub lease: Option<LeaseId>,
 }
 
 impl<'a> Charge<'a> {
@@ -30,11 +36,62 @@ impl<'a> Charge<'a> {
 
     /// Makes an enforced charge of `cost` to the bucket at `key`.
     pub const fn new(key: &'a str, quota: &'a Quota, cost: Cost) -> Self {
-        Self { key, quota, cost, shadow: false }
+        Self { key, quota, cost, shadow: false, lease: None }
     }
 
-    const fn bucket(&self, max_clock_skew: Duration) -> TokenBucket<'a> {
-        TokenBucket::new(self.quota).with_max_clock_skew(max_clock_skew)
+    /// Makes the charge a shadow charge, or an enforced one again.
+    #[must_use]
+    pub const fn with_shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Sets the id under which slots are held.
+    #[must_use]
+    pub const fn with_lease(mut self, id: LeaseId) -> Self {
+        self.lease = Some(id);
+        self
+    }
+
+    /// Decides whether the cost fits at `now`, and spends it if it does.
+    ///
+    /// A cost of 0 is a peek. A cost above the burst is denied like any that does not fit, but it
+    /// can never succeed: callers sort it out first by [`Quota::admits`].
+    pub fn decide(
+        &self,
+        state: Option<&State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> (Decision, Change) {
+        match self.judge(state, max_clock_skew, now) {
+            Judgement::Fit(fit) => fit.spend(),
+            Judgement::Shortfall(shortfall) => shortfall.deny(),
+        }
+    }
+
+    /// Judges whether the cost fits at `now`, and leaves it to the caller whether it is spent.
+    pub fn judge<'s>(
+        &self,
+        state: Option<&'s State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> Judgement<'s>
+    where
+        'a: 's,
+    {
+        AnyView::new(self, state, max_clock_skew, now).judge(self.cost)
+    }
+
+    /// Gives the cost back, never beyond the burst. A bucket that becomes full is removed.
+    ///
+    /// The decision is an allowance that tells the state after the refund.
+    pub fn refund(
+        &self,
+        state: Option<&State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> (Decision, Change) {
+        AnyView::new(self, state, max_clock_skew, now).refund(self.cost)
     }
 
     /// Checks what every store requires of the charges of one request.
@@ -73,6 +130,10 @@ pub enum Operation {
     Look,
     /// Gives every cost back, never beyond a burst.
     Refund,
+    /// Extends the leases under each charge's id, and denies where nothing is held.
+    Renew,
+    /// Ends the leases under each charge's id. It is not an error if nothing is held.
+    Release,
 }
 
 /// The decisions on the charges of one request, in their order.
@@ -83,7 +144,7 @@ pub type Changes = SmallVec<[Change; 2]>;
 
 /// Decides the charges of one request together (G7).
 ///
-/// `buckets[i]` is the stored state of `charges[i]`, `None` for a full bucket. An enforced charge
+/// `states[i]` is the stored state of `charges[i]`, `None` for a full bucket. An enforced charge
 /// spends only if every enforced charge is allowed; a shadow charge spends whenever it is itself
 /// allowed, so that its own count does not depend on the other rules. An enforced charge that is
 /// allowed but not spent is reported with what is there now.
@@ -109,24 +170,23 @@ pub type Changes = SmallVec<[Change; 2]>;
 pub fn decide_together(
     operation: Operation,
     charges: &[Charge<'_>],
-    buckets: &[Option<Bucket>],
+    states: &[Option<&State>],
     max_clock_skew: Duration,
     now: Timestamp,
 ) -> (Decisions, Changes) {
-    debug_assert_eq!(charges.len(), buckets.len(), "one state per charge");
-    let charged = charges.iter().zip(buckets);
-    if operation == Operation::Refund {
-        return charged
-            .map(|(charge, bucket)| {
-                charge.bucket(max_clock_skew).refund(bucket.as_ref(), charge.cost, now)
-            })
-            .unzip();
+    debug_assert_eq!(charges.len(), states.len(), "one state per charge");
+    let views = charges
+        .iter()
+        .zip(states)
+        .map(|(charge, state)| (charge, AnyView::new(charge, *state, max_clock_skew, now)));
+    match operation {
+        Operation::Refund => return views.map(|(charge, view)| view.refund(charge.cost)).unzip(),
+        Operation::Renew => return views.map(|(charge, view)| view.renew(charge.cost)).unzip(),
+        Operation::Release => return views.map(|(charge, view)| view.release(charge.cost)).unzip(),
+        Operation::Spend | Operation::Look => {}
     }
-    let judgements: SmallVec<[(bool, Judgement<'_>); 2]> = charged
-        .map(|(charge, bucket)| {
-            (charge.shadow, charge.bucket(max_clock_skew).judge(bucket.as_ref(), charge.cost, now))
-        })
-        .collect();
+    let judgements: SmallVec<[(bool, Judgement<'_>); 2]> =
+        views.map(|(charge, view)| (charge.shadow, view.judge(charge.cost))).collect();
     let admitted = judgements.iter().all(|(shadow, judgement)| *shadow || judgement.is_fit());
     judgements
         .into_iter()
@@ -151,7 +211,7 @@ mod tests {
     }
 
     fn spend(charges: &[Charge<'_>]) -> (Decisions, Changes) {
-        let absent = vec![None; charges.len()];
+        let absent: Vec<Option<&State>> = vec![None; charges.len()];
         decide_together(Operation::Spend, charges, &absent, MAX_CLOCK_SKEW_DEFAULT, NOW)
     }
 
@@ -161,7 +221,7 @@ mod tests {
         let charges = [Charge::new("a", &a, Cost::new(2)), Charge::new("b", &b, Cost::new(3))];
         let (decisions, changes) = spend(&charges);
         assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (3, 6));
-        assert!(changes.iter().all(|change| matches!(change, Change::Store(_))));
+        assert!(changes.iter().all(|change| matches!(change, Change::Edit(_))));
     }
 
     #[test]
@@ -177,24 +237,22 @@ mod tests {
     #[test]
     fn a_shadow_charge_never_denies_the_others() {
         let (a, b) = (quota(5), quota(1));
-        let mut shadow = Charge::new("b", &b, Cost::new(2));
-        shadow.shadow = true;
+        let shadow = Charge::new("b", &b, Cost::new(2)).with_shadow(true);
         let (decisions, changes) = spend(&[Charge::new("a", &a, Cost::new(2)), shadow]);
         assert!(decisions[0].is_allow() && decisions[1].is_deny());
-        assert!(matches!(changes[0], Change::Store(_)));
+        assert!(matches!(changes[0], Change::Edit(_)));
         assert_eq!(changes[1], Change::Keep);
     }
 
     #[test]
     fn a_shadow_charge_counts_even_when_an_enforced_one_denies() {
         let (a, b) = (quota(1), quota(5));
-        let mut shadow = Charge::new("b", &b, Cost::new(2));
-        shadow.shadow = true;
+        let shadow = Charge::new("b", &b, Cost::new(2)).with_shadow(true);
         let (decisions, changes) = spend(&[Charge::new("a", &a, Cost::new(2)), shadow]);
         assert!(decisions[0].is_deny());
         assert_eq!(decisions[1].remaining(), 3);
         assert_eq!(changes[0], Change::Keep);
-        assert!(matches!(changes[1], Change::Store(_)));
+        assert!(matches!(changes[1], Change::Edit(_)));
     }
 
     #[test]

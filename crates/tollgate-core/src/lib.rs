@@ -22,30 +22,45 @@
 //! The ids G1 to G11 in these docs are those of the guarantees that Tollgate states and tests; see
 //! `docs/guarantees.md`.
 
+pub mod concurrency;
+pub mod fixed_window;
 pub mod key;
+pub mod leaky_bucket;
+pub mod sliding_log;
+pub mod sliding_window;
 pub mod token_bucket;
 
+mod algorithm;
 mod attributes;
 mod charge;
 mod cost;
 mod decision;
+mod edit;
+mod judgement;
 mod pattern;
 mod quota;
 mod rate;
 mod rule;
 mod rule_set;
+mod state;
 mod store;
 mod time;
+mod view;
 
+pub use crate::algorithm::Algorithm;
 pub use crate::attributes::{Attributes, DOMAIN_DEFAULT};
 pub use crate::charge::{Changes, Charge, Decisions, Operation, decide_together};
+pub use crate::concurrency::LeaseId;
 pub use crate::cost::Cost;
 pub use crate::decision::{Allow, Decision, Deny};
+pub use crate::edit::Edit;
+pub use crate::judgement::{Fit, Judgement, Shortfall};
 pub use crate::pattern::Pattern;
 pub use crate::quota::{Quota, QuotaError};
 pub use crate::rate::Rate;
 pub use crate::rule::{FailurePolicy, Fraction, LocalShare, Missing, Rule, RuleError};
 pub use crate::rule_set::RuleSet;
+pub use crate::state::{Change, State};
 pub use crate::store::{Store, StoreError, StoreErrorKind};
 pub use crate::time::Timestamp;
-pub use crate::token_bucket::{Bucket, Change, MAX_CLOCK_SKEW_DEFAULT, TokenBucket};
+pub use crate::token_bucket::{Bucket, MAX_CLOCK_SKEW_DEFAULT};
