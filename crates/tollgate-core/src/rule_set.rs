@@ -4,7 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::attributes::Attributes;
+use crate::exception::Treatment;
+use crate::quota::Quota;
 use crate::rule::{Rule, RuleError};
+
+/// A rule that applies to a request, and the bucket that it charges.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// The key of the bucket.
+    pub key: String,
+    /// The quota that holds for the request, or `None` if the rule blocks it.
+    pub quota: Option<Quota>,
+}
 
 /// The rules in force.
 ///
@@ -23,7 +36,7 @@ use crate::rule::{Rule, RuleError};
 /// ])?;
 /// let keys: Vec<_> = rules
 ///     .charges(&Attributes::from([("ip", "203.0.113.7")]))
-///     .map(|(_, key)| key)
+///     .map(|applied| applied.key)
 ///     .collect();
 /// assert_eq!(keys, ["default:everyone", "default:per-ip:ip=203.0.113.7"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,7 +55,11 @@ impl RuleSet {
     /// key or a match that cannot be.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleError> {
         let mut domains: HashMap<String, Vec<Arc<Rule>>> = HashMap::new();
-        for rule in rules {
+        let with_shadows = rules.into_iter().flat_map(|rule| {
+            let shadow = rule.shadow_rule();
+            [Some(rule), shadow].into_iter().flatten()
+        });
+        for rule in with_shadows {
             rule.validate()?;
             let domain = domains.entry(rule.domain().to_owned()).or_default();
             if domain.iter().any(|other| other.name() == rule.name()) {
@@ -59,15 +76,18 @@ impl RuleSet {
         Ok(Self { domains })
     }
 
-    /// Returns the rules that apply to a request, coarse to fine, each with the key of the bucket
-    /// to charge. No two keys are the same, since no two rules of a domain have one name.
-    pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = (&Arc<Rule>, String)> {
+    /// Returns the rules that apply to a request, coarse to fine, each with the bucket to charge.
+    /// No two keys are the same, since no two rules of a domain have one name.
+    pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = Applied> {
         let domain = self.domains.get(attributes.domain());
-        domain
-            .into_iter()
-            .flatten()
-            .filter(|rule| rule.applies(attributes))
-            .map(|rule| (rule, rule.bucket_key(attributes)))
+        domain.into_iter().flatten().filter(|rule| rule.applies(attributes)).filter_map(|rule| {
+            let quota = match rule.treatment(attributes) {
+                Treatment::Quota(quota) => Some(quota),
+                Treatment::Blocked => None,
+                Treatment::Unlimited => return None,
+            };
+            Some(Applied { rule: Arc::clone(rule), key: rule.bucket_key(attributes), quota })
+        })
     }
 
     /// Returns all rules, those of one domain together and coarse to fine.
