@@ -1,6 +1,6 @@
 //! The concurrency limit: at most so many requests in flight.
 //!
-//! Each slot in use is a lease with an id and an end. Its holder renews it while it works and
+//! Each slot in use is a lease with a [`Ticket`] and an end. Its holder renews it while it works and
 //! releases it when it is done; a holder that crashes does neither, and its slots come back when
 //! the lease ends. A request may hold several slots, as many as its cost.
 //!
@@ -32,19 +32,19 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate_core::{Charge, Cost, LeaseId, MAX_CLOCK_SKEW_DEFAULT, Quota, Timestamp};
+//! use tollgate_core::{Charge, Cost, Ticket, MAX_CLOCK_SKEW_DEFAULT, Quota, Timestamp};
 //!
 //! let quota = Quota::concurrency(1, Duration::from_secs(30))?;
 //! let now = Timestamp::from_micros(1_700_000_000_000_000);
 //! let charge = Charge::new("key", &quota, Cost::ONE);
 //! let mut state = None;
 //!
-//! let mine = charge.with_lease(LeaseId::new(1));
+//! let mine = charge.with_ticket(Ticket::new(1));
 //! let (decision, change) = mine.decide(None, MAX_CLOCK_SKEW_DEFAULT, now);
 //! assert!(decision.is_allow());
 //! change.apply(&mut state);
 //!
-//! let other = charge.with_lease(LeaseId::new(2));
+//! let other = charge.with_ticket(Ticket::new(2));
 //! let later = now.saturating_add(Duration::from_secs(10));
 //! let (decision, _) = other.decide(state.as_ref(), MAX_CLOCK_SKEW_DEFAULT, later);
 //! assert_eq!(decision.retry_after(), Some(Duration::from_secs(20)));
@@ -52,9 +52,6 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::num::ParseIntError;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::cost::Cost;
@@ -62,43 +59,15 @@ use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
 use crate::state::Change;
+use crate::ticket::Ticket;
 use crate::time::Timestamp;
 use crate::view::View;
-
-/// The id of a lease, unique among all holders.
-///
-/// Its text form is 32 lower-case hex digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId(u128);
-
-impl LeaseId {
-    /// Makes an id of 128 bits, which the caller has drawn at random.
-    pub const fn new(id: u128) -> Self {
-        Self(id)
-    }
-}
-
-impl fmt::Display for LeaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl FromStr for LeaseId {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The integer parser would also take a sign and fewer digits.
-        let exact = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u128::from_str_radix(if exact { text } else { "" }, 16).map(Self)
-    }
-}
 
 /// The stored state of a concurrency limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
-    leases: BTreeMap<LeaseId, Lease>,
-    by_end: BTreeSet<(Timestamp, LeaseId)>,
+    leases: BTreeMap<Ticket, Lease>,
+    by_end: BTreeSet<(Timestamp, Ticket)>,
 }
 
 /// Slots in use under one id.
@@ -112,17 +81,17 @@ pub struct Lease {
 
 impl Slots {
     /// Returns the leases with their ids, in the order in which they end.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (LeaseId, Lease)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Ticket, Lease)> {
         self.by_end.iter().filter_map(|(_, id)| Some((*id, *self.leases.get(id)?)))
     }
 
-    fn put(&mut self, id: LeaseId, lease: Lease) {
+    fn put(&mut self, id: Ticket, lease: Lease) {
         self.take(id);
         self.leases.insert(id, lease);
         self.by_end.insert((lease.ends, id));
     }
 
-    fn take(&mut self, id: LeaseId) {
+    fn take(&mut self, id: Ticket) {
         if let Some(lease) = self.leases.remove(&id) {
             self.by_end.remove(&(lease.ends, id));
         }
@@ -162,9 +131,9 @@ enum SlotsEditKind {
     /// Only shorten what lasts too long.
     Repair,
     /// Hold slots under an id, in place of what it holds.
-    Hold { id: LeaseId, units: u64 },
+    Hold { id: Ticket, units: u64 },
     /// Give back what an id holds.
-    Release { id: LeaseId },
+    Release { id: Ticket },
 }
 
 /// When leases end that are made at `now`, and the latest end that a clock skew explains.
@@ -202,7 +171,7 @@ impl SlotsEdit {
 pub(crate) struct SlotsView<'a> {
     quota: &'a Quota,
     slots: Option<&'a Slots>,
-    id: Option<LeaseId>,
+    id: Option<Ticket>,
     now: Timestamp,
     bounds: Bounds,
     used: u64,
@@ -212,7 +181,7 @@ impl<'a> SlotsView<'a> {
     pub(crate) fn new(
         quota: &'a Quota,
         slots: Option<&'a Slots>,
-        id: Option<LeaseId>,
+        id: Option<Ticket>,
         max_clock_skew: Duration,
         now: Timestamp,
     ) -> Self {
@@ -224,7 +193,7 @@ impl<'a> SlotsView<'a> {
     }
 
     /// The leases that have not ended, the soonest to end first.
-    fn live(&self) -> impl DoubleEndedIterator<Item = (LeaseId, Lease)> + use<'a> {
+    fn live(&self) -> impl DoubleEndedIterator<Item = (Ticket, Lease)> + use<'a> {
         let (now, bounds) = (self.now, self.bounds);
         self.slots.into_iter().flat_map(Slots::iter).filter(move |(_, lease)| lease.ends > now).map(
             move |(id, lease)| {

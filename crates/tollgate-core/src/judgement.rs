@@ -6,7 +6,7 @@ use crate::algorithm::Algorithm;
 use crate::charge::Charge;
 use crate::concurrency::SlotsView;
 use crate::cost::Cost;
-use crate::decision::Decision;
+use crate::decision::{Decision, Deny};
 use crate::fixed_window::WindowView;
 use crate::sliding_window::CellsView;
 use crate::state::{Change, State};
@@ -119,7 +119,7 @@ impl<'a> AnyView<'a> {
                     Some(State::Slots(slots)) => Some(slots.as_ref()),
                     _ => None,
                 };
-                Self::Slots(SlotsView::new(quota, slots, charge.lease, max_clock_skew, now))
+                Self::Slots(SlotsView::new(quota, slots, charge.ticket, max_clock_skew, now))
             }
         }
     }
@@ -138,6 +138,39 @@ impl<'a> AnyView<'a> {
             Self::Slots(view) => view.renew(cost),
             other => other.keep(cost),
         }
+    }
+
+    /// Spends a cost whether it fits or not, but no more than the whole units there are.
+    pub(crate) fn take(self, cost: Cost) -> (Decision, Change) {
+        let there = match self.keep(cost).0 {
+            Decision::Allow(allow) => u64::from(allow.remaining),
+            Decision::Deny(deny) => u64::from(deny.remaining),
+        };
+        match cost.units().min(there) {
+            0 => self.keep(cost),
+            units => self.spend(Cost::new(units)),
+        }
+    }
+
+    /// Settles a reservation of `reserved` units at what was really spent.
+    pub(crate) fn settle(self, reserved: u64, cost: Cost) -> (Decision, Change) {
+        match cost.units().checked_sub(reserved) {
+            Some(0) => self.keep(cost),
+            Some(more) => self.take(Cost::new(more)),
+            None => self.refund(Cost::new(reserved - cost.units())),
+        }
+    }
+
+    /// Says that there is nothing to settle. It changes nothing.
+    pub(crate) fn nothing_to_settle(self, cost: Cost) -> (Decision, Change) {
+        let (decision, change) = self.keep(cost);
+        let deny = Deny {
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            reset_after: decision.reset_after(),
+            retry_after: Duration::ZERO,
+        };
+        (Decision::Deny(deny), change)
     }
 
     /// Ends a lease; algorithms without leases have nothing to end.
