@@ -265,6 +265,15 @@ impl Quota {
         }
     }
 
+    /// Returns the shortest time in which `units` can become available when none are: exact for
+    /// the two buckets, zero for the algorithms that count in windows, where all may come at once.
+    pub fn time_to_gain(&self, units: u64) -> Duration {
+        match self.units_per_tick {
+            0 => Duration::ZERO,
+            _ => self.ticks_to_gain(units.saturating_mul(self.scale)),
+        }
+    }
+
     pub(crate) const fn period_us(&self) -> u64 {
         self.rate.period_us()
     }

@@ -188,9 +188,14 @@ impl Rule {
         &self.exceptions
     }
 
-    /// Returns what holds for a request that the rule applies to.
-    pub fn treatment(&self, attributes: &Attributes) -> Treatment {
-        let exception = self.exceptions.iter().find(|one| one.matcher.matches(attributes));
+    /// Returns which exception holds for a request, if one does: the first that matches.
+    pub fn exception(&self, attributes: &Attributes) -> Option<usize> {
+        self.exceptions.iter().position(|one| one.matcher.matches(attributes))
+    }
+
+    /// Returns what holds under an exception, or without one.
+    pub fn treatment(&self, exception: Option<usize>) -> Treatment {
+        let exception = exception.and_then(|index| self.exceptions.get(index));
         exception.map_or(Treatment::Quota(self.quota), |one| one.treatment)
     }
 

@@ -1,6 +1,6 @@
 //! All rules in force, and the charges they make of a request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::attributes::Attributes;
@@ -17,6 +17,8 @@ pub struct Applied {
     pub key: String,
     /// The quota that holds for the request, or `None` if the rule blocks it.
     pub quota: Option<Quota>,
+    /// Which of the rule's exceptions holds, if one does.
+    pub exception: Option<usize>,
 }
 
 /// The rules in force.
@@ -59,10 +61,11 @@ impl RuleSet {
             let shadow = rule.shadow_rule();
             [Some(rule), shadow].into_iter().flatten()
         });
+        let mut names = HashSet::new();
         for rule in with_shadows {
             rule.validate()?;
             let domain = domains.entry(rule.domain().to_owned()).or_default();
-            if domain.iter().any(|other| other.name() == rule.name()) {
+            if !names.insert((rule.domain().to_owned(), rule.name().to_owned())) {
                 return Err(rule.error(format!(
                     "the domain {:?} has another rule of this name: give each its own",
                     rule.domain()
@@ -81,13 +84,23 @@ impl RuleSet {
     pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = Applied> {
         let domain = self.domains.get(attributes.domain());
         domain.into_iter().flatten().filter(|rule| rule.applies(attributes)).filter_map(|rule| {
-            let quota = match rule.treatment(attributes) {
+            let exception = rule.exception(attributes);
+            let quota = match rule.treatment(exception) {
                 Treatment::Quota(quota) => Some(quota),
                 Treatment::Blocked => None,
                 Treatment::Unlimited => return None,
             };
-            Some(Applied { rule: Arc::clone(rule), key: rule.bucket_key(attributes), quota })
+            let key = rule.bucket_key(attributes);
+            Some(Applied { rule: Arc::clone(rule), key, quota, exception })
         })
+    }
+
+    /// Returns the rule that wrote a bucket's key, if it is in force.
+    pub fn rule_of(&self, key: &str) -> Option<&Arc<Rule>> {
+        let mut names = key.splitn(3, ':');
+        let domain = self.domains.get(names.next()?)?;
+        let name = names.next()?;
+        domain.iter().find(|rule| rule.name() == name)
     }
 
     /// Returns all rules, those of one domain together and coarse to fine.

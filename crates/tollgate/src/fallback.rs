@@ -1,16 +1,17 @@
 //! What the rules' failure policies answer when the store cannot (G10).
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Allow, Cost, Decision, FailurePolicy, Operation, Quota, StoreError, StoreErrorKind, Timestamp,
+    Allow, Charge, Decision, FailurePolicy, Operation, Quota, StoreError, StoreErrorKind, Ticket,
+    Timestamp,
 };
 use tollgate_memory::MemoryStore;
 
 use crate::charged::{AllCharged, Charged};
+use crate::decide::BLOCKED;
 use crate::error::CheckError;
 use crate::verdict::{Mode, Verdict};
 
@@ -19,27 +20,29 @@ use crate::verdict::{Mode, Verdict};
 pub(crate) fn decide(
     local: &MemoryStore,
     operation: Operation,
-    charged: AllCharged,
-    cost: Cost,
+    charged: &AllCharged,
+    ticket: Option<Ticket>,
     now: Timestamp,
     failure: StoreError,
 ) -> Result<Verdict, CheckError> {
     let refuses = |one: &&Charged| {
-        one.rule.failure_policy() == FailurePolicy::Closed && !one.rule.is_shadow()
+        one.rule.failure_policy() == FailurePolicy::Closed
+            && !one.rule.is_shadow()
+            && !one.is_blocked()
     };
     if let Some(one) = charged.iter().find(refuses) {
-        return Err(CheckError::store(Some(Arc::clone(&one.rule)), failure));
+        return Err(CheckError::store(Some(&one.rule), failure));
     }
     let kind = failure.kind();
-    match decide_locally(local, operation, &charged, cost, now) {
+    match decide_locally(local, operation, charged, ticket, now) {
         Ok(mut local) => {
-            let decided = charged.into_iter().map(|one| {
+            let decided = charged.iter().map(|one| {
+                let Some(quota) = &one.quota else { return one.decided(BLOCKED, Mode::Exact) };
                 let (decision, mode) = match one.rule.failure_policy() {
                     FailurePolicy::Local => (local.next(), Mode::Local),
                     FailurePolicy::Open | FailurePolicy::Closed => (None, Mode::Open),
                 };
-                let decision = decision.unwrap_or_else(|| as_if_full(one.rule.quota()));
-                one.decided(decision, cost, mode)
+                one.decided(decision.unwrap_or_else(|| as_if_full(quota)), mode)
             });
             Ok(Verdict::new(decided.collect(), Some(kind)))
         }
@@ -52,17 +55,20 @@ fn decide_locally(
     local: &MemoryStore,
     operation: Operation,
     charged: &[Charged],
-    cost: Cost,
+    ticket: Option<Ticket>,
     now: Timestamp,
 ) -> Result<impl Iterator<Item = Decision> + use<>, StoreError> {
-    let local_rules =
-        || charged.iter().filter(|one| one.rule.failure_policy() == FailurePolicy::Local);
-    let quotas: SmallVec<[Quota; 2]> = local_rules()
-        .map(|one| one.rule.local_quota(NonZeroU32::MIN))
+    let charges = || {
+        let local_rules =
+            charged.iter().filter(|one| one.rule.failure_policy() == FailurePolicy::Local);
+        local_rules.filter_map(|one| Some((one, one.charge(ticket)?)))
+    };
+    let parts: SmallVec<[Quota; 2]> = charges()
+        .map(|(one, charge)| one.rule.local_part(charge.quota, NonZeroU32::MIN))
         .collect::<Result<_, _>>()
         .map_err(|error| StoreError::new(StoreErrorKind::Refused, error.to_string()))?;
-    let charges: SmallVec<[_; 2]> =
-        local_rules().zip(&quotas).map(|(one, quota)| one.charge(quota, cost)).collect();
+    let charges: SmallVec<[Charge<'_>; 2]> =
+        charges().zip(&parts).map(|((_, charge), quota)| Charge { quota, ..charge }).collect();
     Ok(local.decide(operation, &charges, now)?.into_iter())
 }
 

@@ -80,27 +80,38 @@
 //! - `redis` (on by default): [`RedisStore`]. Without it the crate has no network code and needs
 //!   no runtime.
 
+mod acquire;
 mod any_store;
 mod builder;
 mod charged;
 mod clock;
+mod decide;
 mod error;
 mod fallback;
+mod hold;
 mod limiter;
+mod line;
+mod permit;
+mod reservation;
 mod verdict;
 
 pub use tollgate_core::{
-    Allow, Attributes, Charge, Cost, Decision, Decisions, Deny, FailurePolicy, Fraction,
-    LocalShare, Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet,
-    Store, StoreError, StoreErrorKind, Timestamp,
+    Algorithm, Allow, Attributes, Charge, Cost, CostRule, Decision, Decisions, Deny, Exception,
+    FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern, Quota, QuotaError,
+    Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket, Timestamp,
+    Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use tollgate_redis::{RedisStore, TimeSource};
 
+pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;
 pub use crate::builder::LimiterBuilder;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::error::CheckError;
+pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
+pub use crate::permit::Permit;
+pub use crate::reservation::Reservation;
 pub use crate::verdict::{Mode, RuleDecision, Verdict};

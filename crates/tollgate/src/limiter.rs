@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tollgate_core::{
-    Attributes, Charge, Cost, Decisions, Operation, RuleSet, StoreError, Timestamp,
-};
+use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreError, Ticket, Timestamp};
 use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
@@ -16,8 +14,8 @@ use crate::builder::LimiterBuilder;
 use crate::charged::{AllCharged, Charged};
 use crate::clock::Clock;
 use crate::error::CheckError;
-use crate::fallback;
-use crate::verdict::{Mode, Verdict};
+use crate::line::Lines;
+use crate::verdict::Verdict;
 
 /// Judges requests by rules, and spends their cost in the buckets of a store.
 ///
@@ -35,6 +33,7 @@ struct Shared {
     local: MemoryStore,
     clock: Arc<dyn Clock>,
     store_answers: AtomicBool,
+    lines: Lines,
 }
 
 impl Limiter {
@@ -63,6 +62,7 @@ impl Limiter {
             local: MemoryStore::new(),
             clock,
             store_answers: AtomicBool::new(true),
+            lines: Lines::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -102,7 +102,7 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Spend, attributes, cost).await
+        self.decide(Operation::Spend, &self.charged(attributes, cost)?, None).await
     }
 
     /// Tells what is left for a request, spends nothing and is never denied.
@@ -120,7 +120,7 @@ impl Limiter {
     ///
     /// As for [`check_n`](Self::check_n).
     pub async fn peek_n(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Look, attributes, cost).await
+        self.decide(Operation::Look, &self.charged(attributes, cost)?, None).await
     }
 
     /// Gives `cost` back to every bucket that a request is charged to, never beyond its burst.
@@ -136,11 +136,27 @@ impl Limiter {
     ///
     /// As for [`check`](Self::check): the refund may or may not have been made.
     pub async fn refund(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
-        let now = self.shared.clock.now();
-        let decisions = self.apply(Operation::Refund, &charged, cost, now).await;
-        let decisions = decisions.map_err(|source| CheckError::store(None, source))?;
-        Ok(exact(charged, decisions, cost))
+        let charged = self.charged(attributes, cost)?;
+        self.apply_exactly(Operation::Refund, &charged, None).await
+    }
+
+    /// Gives `cost` back as [`refund`](Self::refund) does, once for all calls with the same `id`.
+    ///
+    /// A repeated call changes nothing and tells the state. The id is remembered for ten minutes,
+    /// or until everything that was spent before has stopped to count if that is longer, but for
+    /// at most a day. It concerns the buckets of this request only.
+    ///
+    /// # Errors
+    ///
+    /// As for [`refund`](Self::refund).
+    pub async fn refund_once(
+        &self,
+        attributes: &Attributes,
+        cost: Cost,
+        id: &str,
+    ) -> Result<Verdict, CheckError> {
+        let charged = self.charged(attributes, cost)?;
+        self.apply_exactly(Operation::Refund, &charged, Some(Ticket::of(id))).await
     }
 
     /// Fills every bucket that a request is charged to.
@@ -152,16 +168,16 @@ impl Limiter {
     /// [`CheckError::is_store_failure`] if the store could not answer; some of the buckets may
     /// have been filled.
     pub async fn reset(&self, attributes: &Attributes) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
+        let charged = self.charged(attributes, Cost::ZERO)?;
+        self.forget(&charged).await?;
+        self.apply_exactly(Operation::Look, &charged, None).await
+    }
+
+    async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
         let done = self.shared.store.reset(&keys).await;
-        done.map_err(|source| CheckError::store(None, source))?;
-        drop(keys);
-        let now = self.shared.clock.now();
-        let decisions = self.apply(Operation::Look, &charged, Cost::ZERO, now).await;
-        let decisions = decisions.map_err(|source| CheckError::store(None, source))?;
-        Ok(exact(charged, decisions, Cost::ZERO))
+        done.map_err(|source| CheckError::store(None, source))
     }
 
     /// Returns the rules in force.
@@ -182,57 +198,30 @@ impl Limiter {
         &self.shared.store
     }
 
-    async fn decide(
+    pub(crate) fn charged(
         &self,
-        operation: Operation,
         attributes: &Attributes,
         cost: Cost,
-    ) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
-        if charged.is_empty() {
-            return Ok(Verdict::new(SmallVec::new(), None));
-        }
-        let never =
-            charged.iter().find(|one| !one.rule.is_shadow() && !one.rule.quota().admits(cost));
-        if let Some(one) = never {
-            return Err(CheckError::impossible(Arc::clone(&one.rule), cost));
-        }
-        let now = self.shared.clock.now();
-        match self.apply(operation, &charged, cost, now).await {
-            Ok(decisions) => Ok(exact(charged, decisions, cost)),
-            Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
-            Err(error) => {
-                let local = &self.shared.local;
-                fallback::decide(local, operation, charged, cost, now, error)
-            }
-        }
-    }
-
-    fn charged(&self, attributes: &Attributes) -> AllCharged {
+    ) -> Result<AllCharged, CheckError> {
         let rules = self.shared.rules.load();
-        let charges = rules.charges(attributes);
-        charges.map(|(rule, key)| Charged { rule: Arc::clone(rule), key }).collect()
+        rules.charges(attributes).map(|applied| Charged::new(applied, attributes, cost)).collect()
     }
 
-    async fn apply(
-        &self,
-        operation: Operation,
-        charged: &[Charged],
-        cost: Cost,
-        now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
-        if charged.is_empty() {
-            return Ok(Decisions::new());
-        }
-        let charges: SmallVec<[Charge<'_>; 2]> =
-            charged.iter().map(|one| one.charge(one.rule.quota(), cost)).collect();
-        let answer = self.shared.store.apply(operation, &charges, now).await;
-        self.note(answer.as_ref().err());
-        answer
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// The buckets that decide for rules whose policy is `Local` while the store cannot answer.
+    pub(crate) fn local_store(&self) -> &MemoryStore {
+        &self.shared.local
+    }
+
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.shared.lines
     }
 
     /// Logs when the store stops or starts to answer, never each failure.
-    fn note(&self, error: Option<&StoreError>) {
+    pub(crate) fn note(&self, error: Option<&StoreError>) {
         // Full, corrupt and invalid concern one key, and say nothing about the store as a whole.
         let answers = !error.is_some_and(|error| error.is_timeout() || error.is_unavailable());
         if self.shared.store_answers.load(Ordering::Relaxed) == answers {
@@ -249,14 +238,6 @@ impl Limiter {
             _ => tracing::info!(store, "store answers again, decisions are exact"),
         }
     }
-}
-
-fn exact(charged: AllCharged, decisions: Decisions, cost: Cost) -> Verdict {
-    let decided = charged
-        .into_iter()
-        .zip(decisions)
-        .map(|(one, decision)| one.decided(decision, cost, Mode::Exact));
-    Verdict::new(decided.collect(), None)
 }
 
 impl fmt::Debug for Limiter {
