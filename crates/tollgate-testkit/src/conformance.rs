@@ -16,7 +16,7 @@ use std::time::Duration;
 use tollgate_core::{Charge, Cost, Operation, Quota, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
-use crate::timeline::{Limit, Step, Timeline};
+use crate::timeline::{Step, Timeline};
 
 /// Replays `timeline` on `store` and compares every answer to the microsecond.
 ///
@@ -42,10 +42,10 @@ pub async fn replay<S: Store>(store: &S, timeline: &Timeline) -> Result<(), Fail
 }
 
 async fn replay_at<S: Store>(store: &S, timeline: &Timeline, key: &str) -> Result<(), Failure> {
-    let mut quota = token_bucket(timeline.limit())?;
+    let mut quota = *timeline.quota();
     for (index, step) in timeline.steps().iter().enumerate() {
         match step {
-            Step::SetQuota(limit) => quota = token_bucket(limit)?,
+            Step::SetQuota(changed) => quota = *changed,
             Step::Check { at, cost, expect } => {
                 let now = timeline.start().saturating_add(*at);
                 let got = check(store, key, &quota, *cost, now)
@@ -64,13 +64,6 @@ async fn replay_at<S: Store>(store: &S, timeline: &Timeline, key: &str) -> Resul
         }
     }
     Ok(())
-}
-
-fn token_bucket(limit: &Limit) -> Result<Quota, Failure> {
-    match limit {
-        Limit::TokenBucket(quota) => Ok(*quota),
-        other => Err(Failure::Unsupported { algorithm: other.algorithm() }),
-    }
 }
 
 async fn check<S: Store>(

@@ -230,7 +230,7 @@ fn saturate(number: &BigInt) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::{self, Limit, Step};
+    use crate::timeline::{self, Step};
 
     #[test]
     fn the_model_gives_the_answers_of_the_worked_timelines() {
@@ -238,14 +238,11 @@ mod tests {
         assert_eq!(timelines.len(), 12);
         for timeline in timelines {
             let mut bucket = Model::default();
-            let mut limit = *timeline.limit();
+            let mut quota = *timeline.quota();
             for (index, step) in timeline.steps().iter().enumerate() {
                 match step {
-                    Step::SetQuota(changed) => limit = *changed,
+                    Step::SetQuota(changed) => quota = *changed,
                     Step::Check { at, cost, expect } => {
-                        let Limit::TokenBucket(quota) = limit else {
-                            panic!("{limit:?} in a file of token buckets")
-                        };
                         let now = timeline.start().saturating_add(*at);
                         let got = bucket.check(&quota, *cost, now);
                         assert_eq!(got, *expect, "{} step {index}", timeline.name());

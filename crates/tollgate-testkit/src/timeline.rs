@@ -39,7 +39,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Cost, Quota, Rate, Timestamp};
+use tollgate_core::{Cost, Quota, Timestamp};
 
 use crate::answer::Answer;
 
@@ -65,7 +65,7 @@ pub const SLIDING_LOG: &str = include_str!("../cases/sliding_log.json");
 pub struct Timeline {
     name: String,
     why: String,
-    limit: Limit,
+    quota: Quota,
     start: Timestamp,
     steps: Vec<Step>,
 }
@@ -81,9 +81,9 @@ impl Timeline {
         &self.why
     }
 
-    /// Returns the limit of the first step.
-    pub fn limit(&self) -> &Limit {
-        &self.limit
+    /// Returns the quota of the first step.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
     }
 
     /// Returns the instant to which steps are relative.
@@ -110,41 +110,7 @@ pub enum Step {
         expect: Answer,
     },
     /// A change of the quota.
-    SetQuota(Limit),
-}
-
-/// An algorithm with its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Limit {
-    /// Tokens that refill at a rate, up to the burst.
-    TokenBucket(Quota),
-    /// A queue that drains at a rate and holds the burst.
-    LeakyBucket(Quota),
-    /// So many units in each period since the epoch.
-    FixedWindow(Rate),
-    /// So many units in any period, counted in cells.
-    SlidingWindow {
-        /// The units and the length of the window.
-        rate: Rate,
-        /// Into how many cells the window is cut.
-        cells: u32,
-    },
-    /// So many units in any period, each remembered.
-    SlidingLog(Rate),
-}
-
-impl Limit {
-    /// Returns the algorithm as files name it.
-    pub const fn algorithm(&self) -> &'static str {
-        match self {
-            Self::TokenBucket(_) => "token_bucket",
-            Self::LeakyBucket(_) => "leaky_bucket",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::SlidingWindow { .. } => "sliding_window",
-            Self::SlidingLog(_) => "sliding_log",
-        }
-    }
+    SetQuota(Quota),
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -9,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tollgate_core::{Cost, Quota, Rate, Timestamp};
 
-use super::{Limit, Step, Timeline, TimelineError};
+use super::{Step, Timeline, TimelineError};
 use crate::answer::Answer;
 
-/// The cells of a sliding window that does not say how many.
-const CELLS_DEFAULT: u32 = 20;
+/// What needs a burst.
+const BUCKETS: &str = "a token_bucket and a leaky_bucket";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +43,7 @@ struct QuotaFields {
     units: u64,
     period_us: u64,
     burst: Option<u64>,
-    cells: Option<u32>,
+    cells: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +103,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Timeline>, TimelineError> {
 ///
 /// let timelines = timeline::parse(timeline::TOKEN_BUCKET)?;
 /// assert_eq!(timelines[0].name(), "classic-burst-5-at-1-per-second");
-/// assert_eq!(timelines[0].limit().algorithm(), "token_bucket");
+/// assert_eq!(timelines[0].quota().algorithm().as_str(), "token_bucket");
 ///
 /// let error = timeline::parse(r#"[{"name": "typo", "stpes": []}]"#).unwrap_err();
 /// assert_eq!(
@@ -131,7 +132,7 @@ pub fn parse(text: &str) -> Result<Vec<Timeline>, TimelineError> {
 fn timeline(value: Value) -> Result<Timeline, TimelineError> {
     let fields: TimelineFields = fields(value)?;
     let (algorithm, start) = (fields.algorithm, instant(fields.start_us)?);
-    let limit = fields.quota.limit(algorithm).map_err(|error| error.within("quota"))?;
+    let quota = fields.quota.quota(algorithm).map_err(|error| error.within("quota"))?;
     let steps = fields
         .steps
         .into_iter()
@@ -140,13 +141,13 @@ fn timeline(value: Value) -> Result<Timeline, TimelineError> {
             step(value, algorithm, start).map_err(|error| error.within(format!("step {index}")))
         })
         .collect::<Result<_, _>>()?;
-    Ok(Timeline { name: fields.name, why: fields.why, limit, start, steps })
+    Ok(Timeline { name: fields.name, why: fields.why, quota, start, steps })
 }
 
 fn step(value: Value, algorithm: Algorithm, start: Timestamp) -> Result<Step, TimelineError> {
     if value.get("set_quota").is_some() {
         let fields: SetQuotaFields = fields(value)?;
-        return fields.set_quota.limit(algorithm).map(Step::SetQuota);
+        return fields.set_quota.quota(algorithm).map(Step::SetQuota);
     }
     let fields: CheckFields = fields(value)?;
     instant(start.as_micros().saturating_add(fields.at_us))?;
@@ -158,24 +159,27 @@ fn step(value: Value, algorithm: Algorithm, start: Timestamp) -> Result<Step, Ti
 }
 
 impl QuotaFields {
-    fn limit(self, algorithm: Algorithm) -> Result<Limit, TimelineError> {
+    fn quota(self, algorithm: Algorithm) -> Result<Quota, TimelineError> {
         let rate = Rate::new(self.units, Duration::from_micros(self.period_us))
             .map_err(|error| TimelineError::malformed(error.to_string()))?;
         let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
         refuse(!is_bucket && self.burst.is_some(), "burst", "a window has no burst")?;
         let has_cells = matches!(algorithm, Algorithm::SlidingWindow);
         refuse(!has_cells && self.cells.is_some(), "cells", "only a sliding_window has cells")?;
-        Ok(match algorithm {
-            Algorithm::TokenBucket => Limit::TokenBucket(bucket(rate, self.burst)?),
-            Algorithm::LeakyBucket => Limit::LeakyBucket(bucket(rate, self.burst)?),
-            Algorithm::FixedWindow => Limit::FixedWindow(rate),
-            Algorithm::SlidingWindow => {
-                let cells = self.cells.unwrap_or(CELLS_DEFAULT);
-                refuse(cells == 0, "cells", "give at least 1")?;
-                Limit::SlidingWindow { rate, cells }
+        let quota = match algorithm {
+            Algorithm::TokenBucket => Quota::new(rate, required(self.burst, "burst", BUCKETS)?),
+            Algorithm::LeakyBucket => {
+                Quota::leaky_bucket(rate, required(self.burst, "burst", BUCKETS)?)
             }
-            Algorithm::SlidingLog => Limit::SlidingLog(rate),
-        })
+            Algorithm::FixedWindow => Quota::fixed_window(rate),
+            Algorithm::SlidingWindow => {
+                let cells = self.cells.unwrap_or(tollgate_core::Algorithm::CELLS_DEFAULT.get());
+                refuse(cells == 0, "cells", "give at least 1")?;
+                Quota::sliding_window(rate, NonZeroU16::new(cells).unwrap_or(NonZeroU16::MIN))
+            }
+            Algorithm::SlidingLog => Quota::sliding_log(rate),
+        };
+        quota.map_err(|error| TimelineError::malformed(error.to_string()))
     }
 }
 
@@ -208,17 +212,6 @@ const IMPOSSIBLE: &str = "an impossible cost has nothing but its outcome";
 
 fn fields<T: DeserializeOwned>(value: Value) -> Result<T, TimelineError> {
     serde_json::from_value(value).map_err(|error| TimelineError::malformed(error.to_string()))
-}
-
-fn bucket(rate: Rate, burst: Option<u64>) -> Result<Quota, TimelineError> {
-    Quota::new(rate, required(burst, "burst", "a bucket")?)
-        .map_err(|error| TimelineError::malformed(error.to_string()))
-}
-
-fn instant(micros: u64) -> Result<Timestamp, TimelineError> {
-    let instant = Timestamp::from_micros(micros);
-    let message = format!("{micros}us is after the last instant, {}", Timestamp::MAX);
-    if instant.as_micros() == micros { Ok(instant) } else { Err(TimelineError::malformed(message)) }
 }
 
 fn required(value: Option<u64>, field: &str, whose: &str) -> Result<u64, TimelineError> {
