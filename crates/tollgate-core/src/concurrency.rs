@@ -85,6 +85,19 @@ impl Slots {
         self.by_end.iter().filter_map(|(_, id)| Some((*id, *self.leases.get(id)?)))
     }
 
+    pub(crate) fn wind_back(&mut self, by: Duration) {
+        let leases: Vec<_> = self.iter().collect();
+        for (id, lease) in leases {
+            self.put(id, Lease { ends: lease.ends.saturating_sub(by), ..lease });
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        // A node of a tree holds up to eleven entries, and is half full or more.
+        let entry = size_of::<(Ticket, Lease)>() + size_of::<(Timestamp, Ticket)>();
+        2 * entry * self.leases.len()
+    }
+
     fn put(&mut self, id: Ticket, lease: Lease) {
         self.take(id);
         self.leases.insert(id, lease);

@@ -173,6 +173,20 @@ impl CellsEdit {
 }
 
 impl Cells {
+    pub(crate) fn wind_back(&mut self, by: Duration) -> Duration {
+        let cells = u64::try_from(by.as_micros()).unwrap_or(u64::MAX) / self.width_us.max(1);
+        for cell in &mut self.spent {
+            cell.index = cell.index.saturating_sub(cells);
+        }
+        let moved = Duration::from_micros(cells.saturating_mul(self.width_us));
+        self.ts = self.ts.saturating_sub(moved);
+        moved
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.spent.capacity() * size_of::<Cell>()
+    }
+
     fn drop_expired(&mut self, geometry: Geometry, current: u64) {
         while self.spent.front().is_some_and(|cell| !geometry.counts(*cell, current)) {
             self.spent.pop_front();

@@ -1,9 +1,12 @@
 //! What a store keeps for a bucket, and how a decision changes it.
 
+use std::time::Duration;
+
 use crate::concurrency::Slots;
 use crate::edit::Edit;
 use crate::fixed_window::Window;
 use crate::sliding_window::Cells;
+use crate::time::Timestamp;
 use crate::token_bucket::Bucket;
 
 /// The stored state of one bucket in which something is spent.
@@ -21,6 +24,41 @@ pub enum State {
     Cells(Box<Cells>),
     /// Of a concurrency limit.
     Slots(Box<Slots>),
+}
+
+impl State {
+    /// Returns the instant of the last spending, which is ahead of a clock that has stepped back.
+    /// Slots tell only when they end.
+    pub const fn ts(&self) -> Option<Timestamp> {
+        match self {
+            Self::Bucket(bucket) => Some(bucket.ts),
+            Self::Window(window) => Some(window.ts),
+            Self::Cells(cells) => Some(cells.ts),
+            Self::Slots(_) => None,
+        }
+    }
+
+    /// Moves every instant of the state back by `by`, and returns by how much it was moved: cells
+    /// move by whole cells only. What is spent stays spent for as long as before, seen from the
+    /// moved instants.
+    pub fn wind_back(&mut self, by: Duration) -> Duration {
+        match self {
+            Self::Bucket(bucket) => bucket.ts = bucket.ts.saturating_sub(by),
+            Self::Window(window) => window.ts = window.ts.saturating_sub(by),
+            Self::Cells(cells) => return cells.wind_back(by),
+            Self::Slots(slots) => slots.wind_back(by),
+        }
+        by
+    }
+
+    /// Returns the heap memory of the state in bytes, roughly.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Bucket(_) | Self::Window(_) => 0,
+            Self::Cells(cells) => size_of::<Cells>() + cells.heap_bytes(),
+            Self::Slots(slots) => size_of::<Slots>() + slots.heap_bytes(),
+        }
+    }
 }
 
 /// What a store must do with a bucket's state after a decision.

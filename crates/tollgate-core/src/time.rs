@@ -48,6 +48,14 @@ impl Timestamp {
         Self::from_micros(self.0.saturating_add(micros))
     }
 
+    /// Returns the instant that is `duration` earlier, at least [`EPOCH`](Self::EPOCH). A part of a
+    /// microsecond is dropped.
+    #[must_use]
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

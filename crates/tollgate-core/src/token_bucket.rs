@@ -134,6 +134,18 @@ impl<'a> BucketView<'a> {
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
+    /// Starts a new tick at `now` if the current one would fill the bucket.
+    ///
+    /// What a tick has gathered counts when it ends. If it would fill the bucket, a part of that
+    /// has no place in it any more; counted after a spending all the same, it would admit up to a
+    /// tick's units above the bound (G1). Ticks of 1 µs end at every instant and gather nothing.
+    fn forget_what_would_overflow(&mut self) {
+        let missing = self.quota.level_max().saturating_sub(self.level);
+        if self.ts < self.now && self.quota.units_per_tick() >= missing {
+            self.ts = self.now;
+        }
+    }
+
     /// The time from `now` until the level has risen to `level`.
     fn time_until(&self, level: u64) -> Duration {
         let missing = level.saturating_sub(self.level);
@@ -184,6 +196,7 @@ impl View for BucketView<'_> {
         let need = self.need(cost);
         debug_assert!(need <= self.level, "G1: more spent than there was");
         let delay = self.delay();
+        self.forget_what_would_overflow();
         self.level -= need;
         (self.allow(delay), self.store())
     }
