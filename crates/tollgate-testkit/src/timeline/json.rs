@@ -214,6 +214,12 @@ fn fields<T: DeserializeOwned>(value: Value) -> Result<T, TimelineError> {
     serde_json::from_value(value).map_err(|error| TimelineError::malformed(error.to_string()))
 }
 
+fn instant(micros: u64) -> Result<Timestamp, TimelineError> {
+    let instant = Timestamp::from_micros(micros);
+    let message = format!("{micros}us is after the last instant, {}", Timestamp::MAX);
+    if instant.as_micros() == micros { Ok(instant) } else { Err(TimelineError::malformed(message)) }
+}
+
 fn required(value: Option<u64>, field: &str, whose: &str) -> Result<u64, TimelineError> {
     value.ok_or_else(|| TimelineError::malformed(format!("{whose} needs `{field}`")))
 }
