@@ -80,6 +80,8 @@
 pub mod conformance;
 pub mod model;
 #[cfg(unix)]
+pub mod redis_cluster;
+#[cfg(unix)]
 pub mod redis_server;
 pub mod timeline;
 
@@ -87,5 +89,7 @@ mod answer;
 
 pub use crate::answer::Answer;
 pub use crate::model::Model;
+#[cfg(unix)]
+pub use crate::redis_cluster::RedisCluster;
 #[cfg(unix)]
 pub use crate::redis_server::RedisServer;

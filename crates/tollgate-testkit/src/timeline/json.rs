@@ -1,8 +1,8 @@
 //! The JSON form of timelines.
 
 use std::fs;
-use std::path::Path;
 use std::num::NonZeroU16;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
