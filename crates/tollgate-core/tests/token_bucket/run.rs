@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Change, Charge, Cost, Decision, MAX_CLOCK_SKEW_DEFAULT, Quota, State, Timestamp,
+    Bucket, Change, Charge, Cost, Decision, MAX_CLOCK_SKEW_DEFAULT, Quota, State, Timestamp,
 };
 
 use crate::strategies::{Move, Size};
@@ -44,6 +44,14 @@ impl Run {
     pub fn refund(&mut self, cost: Cost) -> (Decision, Change) {
         let answer = self.charge(cost).refund(self.state.as_ref(), self.max_clock_skew, self.now);
         self.apply(answer)
+    }
+
+    /// The stored bucket, `None` for a full one.
+    pub fn bucket(&self) -> Option<Bucket> {
+        match self.state {
+            Some(State::Bucket(bucket)) => Some(bucket),
+            _ => None,
+        }
     }
 
     fn apply(&mut self, (decision, change): (Decision, Change)) -> (Decision, Change) {
