@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tollgate_core::{
-    Bucket, Change, Charge, Decision, Decisions, Operation, Store, StoreError, Timestamp,
-    TokenBucket, decide_together,
+    Charge, Decision, Decisions, Effects, Operation, RecordChange, Store, StoreError, Stored,
+    Timestamp, decide_together,
 };
 
 use crate::builder::MemoryStoreBuilder;
-use crate::room::{Reservation, Room};
-use crate::shard::{KeyHasher, Refilling, micros};
+use crate::room::Room;
+use crate::shard::{Key, KeyHasher};
 use crate::shard_lock::{Locked, ShardLock};
 use crate::store::lock_plan::LockPlan;
+use crate::store::write::Effect;
 
 mod eviction;
 mod lock_plan;
+mod write;
 
 /// The most shards of a store: a power of two, and few in the model, which tries every schedule.
 const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
@@ -129,29 +131,21 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut locked = plan.lock(self);
-            let buckets: SmallVec<[Option<Bucket>; 4]> = charges
-                .iter()
-                .zip(&plan.places)
-                .map(|(charge, place)| locked[place.lock].bucket(place.hash, charge.key))
-                .collect();
-            let (decisions, changes) =
-                decide_together(operation, charges, &buckets, self.max_clock_skew, now);
-            let is_new = |(change, bucket): &(&Change, &Option<Bucket>)| {
-                bucket.is_none() && matches!(change, Change::Store(_))
-            };
-            let need = changes.iter().zip(&buckets).filter(is_new).count();
+            let (effects, need) = self.decide_all(operation, charges, &plan, &locked, now);
             if reservation.cover(need) {
-                for (index, place) in plan.places.iter().enumerate() {
-                    let (key, decision) = (charges[index].key, &decisions[index]);
+                let mut is_write = false;
+                for (index, (charge, place)) in charges.iter().zip(&plan.places).enumerate() {
                     let shard = &mut locked[place.lock];
-                    let write = Write { hash: place.hash, key, change: changes[index], decision };
-                    self.write(shard, write, &mut reservation, now);
+                    let of = (place.key(charge), charge);
+                    let effect = Effect::of(&effects, index);
+                    is_write |= effect.is_write();
+                    self.write(shard, of, effect, &mut reservation, now);
                 }
                 // Not before all is written: what they evict may be another bucket of the request.
-                if changes.iter().any(|change| *change != Change::Keep) {
+                if is_write {
                     locked.iter_mut().for_each(|shard| self.settle_on_the_way(shard, now));
                 }
-                return Ok(decisions);
+                return Ok(effects.decisions);
             }
             drop(locked);
             let near = plan.order.first().copied().unwrap_or(0);
@@ -174,21 +168,21 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Result<Decision, StoreError> {
         check_key(charge)?;
-        let hash = self.hasher.hash_one(charge.key);
-        let near = self.shard_of(hash);
+        let key = Key { hash: self.hasher.hash_one(charge.key), text: charge.key };
+        let near = self.shard_of(key.hash);
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut shard = self.shards[near].lock();
-            let bucket = shard.bucket(hash, charge.key);
-            let (decision, change) = self.decide_alone(operation, charge, bucket.as_ref(), now);
-            let need = usize::from(bucket.is_none() && matches!(change, Change::Store(_)));
+            let record = self.record(&shard, operation, charge, key);
+            let stored = Stored { state: shard.state(key), record };
+            let effect = self.decide_alone(operation, charge, stored, now);
+            let need = effect.need(&stored);
             if reservation.cover(need) {
-                let write = Write { hash, key: charge.key, change, decision: &decision };
-                self.write(&mut shard, write, &mut reservation, now);
-                if change != Change::Keep {
+                self.write(&mut shard, (key, charge), effect, &mut reservation, now);
+                if effect.is_write() {
                     self.settle_on_the_way(&mut shard, now);
                 }
-                return Ok(decision);
+                return Ok(effect.decision);
             }
             drop(shard);
             self.make_room(&mut reservation, need, near, now)?;
@@ -201,11 +195,10 @@ impl MemoryStore {
     /// over.
     pub fn forget(&self, keys: &[&str]) {
         for key in keys {
-            let hash = self.hasher.hash_one(key);
-            let mut shard = self.shards[self.shard_of(hash)].lock();
-            if shard.remove(hash, key, &self.hasher) {
-                self.room.give_back(1);
-            }
+            let key = Key { hash: self.hasher.hash_one(key), text: key };
+            let mut shard = self.shards[self.shard_of(key.hash)].lock();
+            let count = shard.forget(key, &self.hasher);
+            self.room.give_back(count);
         }
     }
 
@@ -261,46 +254,57 @@ impl MemoryStore {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
 
-    /// What [`decide_together`] decides for a single charge, at less than half the cost.
+    /// Decides all charges of a request, and tells for how many keys they need room.
+    fn decide_all(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        plan: &LockPlan,
+        locked: &[Locked<'_>],
+        now: Timestamp,
+    ) -> (Effects, usize) {
+        let stored: SmallVec<[Stored<'_>; 4]> = charges
+            .iter()
+            .zip(&plan.places)
+            .map(|(charge, place)| {
+                let (shard, key) = (&locked[place.lock], place.key(charge));
+                let record = self.record(shard, operation, charge, key);
+                Stored { state: shard.state(key), record }
+            })
+            .collect();
+        let effects = decide_together(operation, charges, &stored, self.max_clock_skew, now);
+        let need = |(index, stored)| Effect::of(&effects, index).need(stored);
+        let need = stored.iter().enumerate().map(need).sum();
+        (effects, need)
+    }
+
+    /// What [`decide_together`] decides for a single charge; for what is asked most, at less than
+    /// half the cost.
     fn decide_alone(
         &self,
         operation: Operation,
         charge: &Charge<'_>,
-        bucket: Option<&Bucket>,
+        stored: Stored<'_>,
         now: Timestamp,
-    ) -> (Decision, Change) {
-        let token_bucket = TokenBucket::new(charge.quota).with_max_clock_skew(self.max_clock_skew);
-        match operation {
-            Operation::Spend => token_bucket.decide(bucket, charge.cost, now),
-            Operation::Look => token_bucket.judge(bucket, charge.cost, now).keep(),
-            Operation::Refund => token_bucket.refund(bucket, charge.cost, now),
-        }
+    ) -> Effect {
+        let (decision, change) = match operation {
+            Operation::Spend => charge.decide(stored.state, self.max_clock_skew, now),
+            Operation::Look => charge.judge(stored.state, self.max_clock_skew, now).keep(),
+            _ => return self.decide_seldom(operation, charge, stored, now),
+        };
+        Effect { decision, change, record: RecordChange::Keep }
     }
 
-    /// Writes what a decision changes in its bucket.
-    fn write(
+    fn decide_seldom(
         &self,
-        shard: &mut Locked<'_>,
-        write: Write<'_>,
-        reservation: &mut Reservation<'_>,
+        operation: Operation,
+        charge: &Charge<'_>,
+        stored: Stored<'_>,
         now: Timestamp,
-    ) {
-        let Write { hash, key, change, decision } = write;
-        match change {
-            Change::Keep => {}
-            Change::Store(bucket) => {
-                let full_at = now.as_micros().saturating_add(micros(decision.reset_after()));
-                debug_assert!(full_at > now.as_micros(), "G5: a full bucket is not stored");
-                if shard.store(hash, key, Refilling { bucket, full_at }, &self.hasher) {
-                    reservation.spend(1);
-                }
-            }
-            Change::Remove => {
-                if shard.remove(hash, key, &self.hasher) {
-                    self.room.give_back(1);
-                }
-            }
-        }
+    ) -> Effect {
+        let charges = std::slice::from_ref(charge);
+        let effects = decide_together(operation, charges, &[stored], self.max_clock_skew, now);
+        Effect::of(&effects, 0)
     }
 }
 
@@ -352,14 +356,6 @@ fn key_too_long(key: &str) -> StoreError {
         "the key {start:?}... has {} bytes: the most is {KEY_LEN_MAX}, so shorten or hash its values",
         key.len()
     ))
-}
-
-/// What a decision changes in the bucket at `key`.
-struct Write<'a> {
-    hash: u64,
-    key: &'a str,
-    change: Change,
-    decision: &'a Decision,
 }
 
 #[cfg(test)]

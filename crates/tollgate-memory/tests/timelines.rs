@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use tollgate_core::{
-    Bucket, Change, Charge, Cost, Decisions, MAX_CLOCK_SKEW_DEFAULT, Operation, Quota, Timestamp,
+    Charge, Cost, Decisions, MAX_CLOCK_SKEW_DEFAULT, Operation, Quota, State, Stored, Timestamp,
     decide_together,
 };
 use tollgate_memory::MemoryStore;
@@ -63,7 +63,7 @@ fn forward() -> impl Strategy<Value = i64> + Clone {
 /// A map that never evicts.
 #[derive(Default)]
 struct Reference {
-    buckets: HashMap<String, Bucket>,
+    buckets: HashMap<String, State>,
 }
 
 impl Reference {
@@ -76,29 +76,23 @@ impl Reference {
         keys_max: usize,
         now: Timestamp,
     ) -> Option<Decisions> {
-        let before: Vec<_> =
-            charges.iter().map(|charge| self.buckets.get(charge.key).copied()).collect();
-        let (decisions, changes) =
-            decide_together(operation, charges, &before, MAX_CLOCK_SKEW_DEFAULT, now);
+        let before: Vec<_> = charges
+            .iter()
+            .map(|charge| Stored { state: self.buckets.get(charge.key), record: None })
+            .collect();
+        let effects = decide_together(operation, charges, &before, MAX_CLOCK_SKEW_DEFAULT, now);
+        let decisions = effects.decisions;
         let mut after = self.buckets.clone();
-        for (charge, change) in charges.iter().zip(changes) {
-            match change {
-                Change::Keep => {}
-                Change::Store(bucket) => drop(after.insert(charge.key.to_owned(), bucket)),
-                Change::Remove => drop(after.remove(charge.key)),
-            }
+        for (charge, change) in charges.iter().zip(effects.changes) {
+            let mut state = after.remove(charge.key);
+            change.apply(&mut state);
+            after.extend(state.map(|state| (charge.key.to_owned(), state)));
         }
-        let is_short = |(key, bucket): &(&String, &Bucket)| {
+        let is_short = |(key, state): &(&String, &State)| {
             let quota = &quotas[key.parse::<usize>().unwrap()];
             let look = Charge::new(key, quota, Cost::ZERO);
-            let (decisions, _) = decide_together(
-                Operation::Look,
-                &[look],
-                &[Some(**bucket)],
-                MAX_CLOCK_SKEW_DEFAULT,
-                now,
-            );
-            decisions[0].reset_after() > Duration::ZERO
+            let (decision, _) = look.decide(Some(state), MAX_CLOCK_SKEW_DEFAULT, now);
+            decision.reset_after() > Duration::ZERO
         };
         if after.iter().filter(is_short).count() > keys_max {
             return None;
