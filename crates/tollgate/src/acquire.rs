@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
-use tollgate_core::{Attributes, Cost, Operation};
+use tollgate_core::{Algorithm, Attributes, Cost, Operation};
 
 use crate::charged::AllCharged;
 use crate::error::CheckError;
@@ -180,12 +180,25 @@ impl Limiter {
 }
 
 /// The shortest wait for a request behind `ahead` units, if those are served before it.
+///
+/// For the two buckets it follows from the time until the bucket is full, up to the rounding to
+/// whole ticks. Where units come back in windows only the request's own wait is known.
 fn shortest_wait(charged: &AllCharged, look: &Verdict, ahead: u64) -> Duration {
     let own = look.retry_after().unwrap_or_default();
     let Some((one, said)) = charged.last().zip(look.rules().last()) else { return own };
     let Some(quota) = &one.quota else { return own };
-    // A unit more than is left may be there in part already, so one is left out.
-    let there = u64::from(said.decision().remaining()).saturating_add(1);
-    let missing = ahead.saturating_add(one.cost.units()).saturating_sub(there);
-    own.max(quota.time_to_gain(missing))
+    let until_full = said.decision().reset_after();
+    let wait = match quota.algorithm() {
+        Algorithm::TokenBucket => {
+            let (wanted, burst) =
+                (ahead.saturating_add(one.cost.units()), u64::from(quota.burst()));
+            let beyond = quota.time_to_gain(wanted.saturating_sub(burst));
+            (until_full + beyond).saturating_sub(quota.time_to_gain(burst.saturating_sub(wanted)))
+        }
+        // A leaky bucket lets a request out when all before it has drained.
+        Algorithm::LeakyBucket => until_full + quota.time_to_gain(ahead),
+        _ => return own,
+    };
+    let rounding = 2 * Duration::from_micros(quota.tick_us().into());
+    own.max(wait.saturating_sub(rounding))
 }

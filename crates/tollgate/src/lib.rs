@@ -54,12 +54,14 @@
 //!
 //! # How it fits together
 //!
-//! - A [`Rule`] says which requests it applies to, which [`Attributes`] make its buckets, and the
-//!   [`Quota`] of each bucket. Every rule that applies to a request is charged: all of them, or
+//! - A [`Rule`] says which requests it applies to, which [`Attributes`] make its buckets, what a
+//!   request costs, and the [`Quota`] of each bucket, counted by one of six [`Algorithm`]s. Every rule that applies to a request is charged: all of them, or
 //!   none (G7).
 //! - A [`Limiter`] judges a request and gives a [`Verdict`]. A denial is a verdict, never an
-//!   error. What can be done: [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
+//!   error. [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
 //!   [`refund`](Limiter::refund) gives back, [`reset`](Limiter::reset) fills.
+//!   [`acquire`](Limiter::acquire) waits for units, for a leaky bucket's turn or for a slot.
+//!   [`reserve`](Limiter::reserve) spends an estimate that [`commit`](Limiter::commit) settles.
 //! - A [`Store`] keeps the buckets: [`MemoryStore`], [`RedisStore`] or one of your own through
 //!   [`AnyStore::new`].
 //! - When the store cannot answer, the rule's [`FailurePolicy`] does.

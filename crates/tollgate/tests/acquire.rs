@@ -126,9 +126,10 @@ async fn a_caller_who_goes_away_during_the_delay_gets_its_units_back() {
     let quota = Quota::leaky_bucket("1/s".parse().unwrap(), 5).unwrap();
     let limiter = limiter(Rule::new("all", quota));
     assert!(limiter.acquire(&request(), Cost::ONE, ms(0)).await.unwrap().is_granted());
-    let waiting = limiter.acquire(&request(), Cost::new(3), ms(5_000));
+    let request = request();
+    let waiting = limiter.acquire(&request, Cost::new(3), ms(5_000));
     assert!(tokio::time::timeout(ms(10), waiting).await.is_err());
-    let left = limiter.peek(&request()).await.unwrap();
+    let left = limiter.peek(&request).await.unwrap();
     assert_eq!((left.remaining(), left.delay()), (Some(4), ms(990)));
 }
 
@@ -151,7 +152,8 @@ async fn a_storm_of_waiters_gets_what_the_quota_allows_in_order_and_nothing_for_
         let gives_up_after = (next() % 2 == 0).then(|| ms(next() % 4_000));
         let (limiter, served) = (limiter.clone(), Arc::clone(&served));
         let task = tokio::spawn(async move {
-            let acquire = limiter.acquire(&request(), Cost::ONE, ms(60_000));
+            let request = request();
+            let acquire = limiter.acquire(&request, Cost::ONE, ms(60_000));
             let got = match gives_up_after {
                 Some(patience) => tokio::time::timeout(patience, acquire).await.ok()?,
                 None => acquire.await,
