@@ -68,6 +68,8 @@ use crate::view::View;
 pub struct Slots {
     leases: BTreeMap<Ticket, Lease>,
     by_end: BTreeSet<(Timestamp, Ticket)>,
+    /// The units of all leases, those that have ended included.
+    units: u64,
 }
 
 /// Slots in use under one id.
@@ -102,11 +104,13 @@ impl Slots {
         self.take(id);
         self.leases.insert(id, lease);
         self.by_end.insert((lease.ends, id));
+        self.units = self.units.saturating_add(lease.units);
     }
 
     fn take(&mut self, id: Ticket) {
         if let Some(lease) = self.leases.remove(&id) {
             self.by_end.remove(&(lease.ends, id));
+            self.units -= lease.units;
         }
     }
 
@@ -200,9 +204,11 @@ impl<'a> SlotsView<'a> {
     ) -> Self {
         let ends = now.saturating_add(quota.rate().period());
         let bounds = Bounds { ends, latest: ends.saturating_add(max_clock_skew) };
-        let mut view = Self { quota, slots, id, now, bounds, used: 0 };
-        view.used = view.live().map(|(_, lease)| lease.units).sum();
-        view
+        let used = slots.map_or(0, |slots| {
+            let ended = slots.iter().map(|(_, lease)| lease).take_while(|lease| lease.ends <= now);
+            slots.units - ended.map(|lease| lease.units).sum::<u64>()
+        });
+        Self { quota, slots, id, now, bounds, used }
     }
 
     /// The leases that have not ended, the soonest to end first.
@@ -223,8 +229,17 @@ impl<'a> SlotsView<'a> {
 
     /// The time until `units` more are free, if nothing is renewed or released.
     fn until_freed(&self, units: u64) -> Duration {
-        let mut leases: Vec<_> = self.live().map(|(_, lease)| lease).collect();
-        leases.sort_by_key(|lease| lease.ends);
+        let leases = self.live().map(|(_, lease)| lease);
+        if self.is_too_long() {
+            let mut leases: Vec<_> = leases.collect();
+            leases.sort_by_key(|lease| lease.ends);
+            return self.until_ended(leases.into_iter(), units);
+        }
+        self.until_ended(leases, units)
+    }
+
+    /// The time until the first of `leases` that together have `units` have ended.
+    fn until_ended(&self, leases: impl Iterator<Item = Lease>, units: u64) -> Duration {
         let mut freed = 0;
         let mut after = Duration::ZERO;
         for lease in leases {
@@ -238,8 +253,19 @@ impl<'a> SlotsView<'a> {
     }
 
     fn last_end(&self) -> Duration {
-        let ends = self.live().map(|(_, lease)| lease.ends).max();
+        let ends = self.last_end_of(|_| true);
         ends.map_or(Duration::ZERO, |ends| ends.saturating_since(self.now))
+    }
+
+    fn last_end_but_of(&self, id: Ticket) -> Option<Timestamp> {
+        self.last_end_of(|other| other != id)
+    }
+
+    /// The last end of the leases that `counts`. Unless some must be shortened, the last to end is
+    /// the first that is looked at.
+    fn last_end_of(&self, counts: impl Fn(Ticket) -> bool) -> Option<Timestamp> {
+        let mut ends = self.live().filter(|(id, _)| counts(*id)).map(|(_, lease)| lease.ends);
+        if self.is_too_long() { ends.max() } else { ends.next_back() }
     }
 
     fn remaining(&self, used: u64) -> u32 {
@@ -260,16 +286,22 @@ impl<'a> SlotsView<'a> {
         Change::Edit(Edit::Slots(SlotsEdit { now: self.now, bounds: self.bounds, kind }))
     }
 
-    fn repair(&self) -> Change {
+    fn is_too_long(&self) -> bool {
         let last = self.slots.and_then(|slots| slots.by_end.last());
-        let too_long = last.is_some_and(|(ends, _)| *ends > self.bounds.latest);
-        if too_long { self.edit(SlotsEditKind::Repair) } else { Change::Keep }
+        last.is_some_and(|(ends, _)| *ends > self.bounds.latest)
+    }
+
+    fn repair(&self) -> Change {
+        if self.is_too_long() { self.edit(SlotsEditKind::Repair) } else { Change::Keep }
     }
 
     /// Extends what the id holds, or denies if it holds nothing.
     pub(crate) fn renew(self, cost: Cost) -> (Decision, Change) {
         let (Some(lease), Some(id)) = (self.held(), self.id) else { return self.deny(cost) };
-        let reset_after = self.bounds.ends.saturating_since(self.now).max(self.last_end());
+        // A clock that is a little back makes the lease end earlier than it was to.
+        let last =
+            self.last_end_but_of(id).map_or(self.bounds.ends, |end| end.max(self.bounds.ends));
+        let reset_after = last.saturating_since(self.now);
         let change = self.edit(SlotsEditKind::Hold { id, units: lease.units });
         (self.allow(self.used, reset_after), change)
     }
@@ -279,8 +311,7 @@ impl<'a> SlotsView<'a> {
         let (Some(lease), Some(id)) = (self.held(), self.id) else {
             return (self.allow(self.used, self.last_end()), self.repair());
         };
-        let others = self.live().filter(|(other, _)| *other != id).map(|(_, lease)| lease.ends);
-        let last = others.max();
+        let last = self.last_end_but_of(id);
         let change =
             if last.is_none() { Change::Remove } else { self.edit(SlotsEditKind::Release { id }) };
         let reset_after = last.map_or(Duration::ZERO, |ends| ends.saturating_since(self.now));

@@ -59,8 +59,9 @@ pub struct Cells {
     pub width_us: u64,
     /// The instant of the last spending.
     pub ts: Timestamp,
-    /// The cells in which something was spent, oldest first.
-    pub spent: VecDeque<Cell>,
+    spent: VecDeque<Cell>,
+    /// The units of all cells in `spent`, those that count no more included.
+    units: u64,
 }
 
 /// The units spent in one cell.
@@ -142,9 +143,7 @@ impl CellsEdit {
         if cells.width_us != geometry.width_us {
             let converted: Vec<_> =
                 cells.spent.iter().map(|cell| geometry.converted(cells, *cell)).collect();
-            cells.spent.clear();
-            converted.into_iter().for_each(|cell| cells.add(cell));
-            cells.width_us = geometry.width_us;
+            *cells = Cells::new(geometry.width_us, cells.ts, converted);
         }
         let current = geometry.index(self.ts);
         match self.kind {
@@ -157,22 +156,33 @@ impl CellsEdit {
                 cells.take(units);
             }
             CellsEditKind::Replace { units } => {
-                cells.spent.clear();
-                cells.add(Cell { index: current, units });
+                *cells = Cells::new(geometry.width_us, self.ts, [Cell { index: current, units }]);
             }
         }
         cells.ts = self.ts;
     }
 
     pub(crate) fn on_empty(self) -> Cells {
-        let mut cells =
-            Cells { width_us: self.geometry.width_us, ts: self.ts, spent: VecDeque::new() };
+        let mut cells = Cells::new(self.geometry.width_us, self.ts, []);
         self.apply(&mut cells);
         cells
     }
 }
 
 impl Cells {
+    /// Makes the state of cells of `width_us` that were last spent from at `ts`. `spent` are the
+    /// cells in which something was spent, oldest first; equal neighbours are added up.
+    pub fn new(width_us: u64, ts: Timestamp, spent: impl IntoIterator<Item = Cell>) -> Self {
+        let mut cells = Self { width_us, ts, spent: VecDeque::new(), units: 0 };
+        spent.into_iter().for_each(|cell| cells.add(cell));
+        cells
+    }
+
+    /// Returns the cells in which something was spent, oldest first.
+    pub fn spent(&self) -> impl ExactSizeIterator<Item = Cell> {
+        self.spent.iter().copied()
+    }
+
     pub(crate) fn wind_back(&mut self, by: Duration) -> Duration {
         let cells = u64::try_from(by.as_micros()).unwrap_or(u64::MAX) / self.width_us.max(1);
         for cell in &mut self.spent {
@@ -188,12 +198,14 @@ impl Cells {
     }
 
     fn drop_expired(&mut self, geometry: Geometry, current: u64) {
-        while self.spent.front().is_some_and(|cell| !geometry.counts(*cell, current)) {
+        while let Some(cell) = self.spent.front().filter(|cell| !geometry.counts(**cell, current)) {
+            self.units -= cell.units;
             self.spent.pop_front();
         }
     }
 
     fn add(&mut self, cell: Cell) {
+        self.units = self.units.saturating_add(cell.units);
         match self.spent.back_mut() {
             Some(last) if last.index == cell.index => last.units += cell.units,
             _ => self.spent.push_back(cell),
@@ -205,6 +217,7 @@ impl Cells {
             let Some(oldest) = self.spent.front_mut() else { return };
             let taken = oldest.units.min(units);
             oldest.units -= taken;
+            self.units -= taken;
             units -= taken;
             if oldest.units == 0 {
                 self.spent.pop_front();
@@ -220,6 +233,9 @@ pub(crate) struct CellsView<'a> {
     cells: Option<&'a Cells>,
     geometry: Geometry,
     moment: Moment,
+    /// The cell in which the units are counted: after a step of the clock, that of the last
+    /// spending.
+    current: u64,
     used: u64,
 }
 
@@ -233,32 +249,47 @@ impl<'a> CellsView<'a> {
         let geometry = Geometry::of(quota);
         let moment = cells
             .map_or_else(|| Moment::at(now), |cells| Moment::new(cells.ts, max_clock_skew, now));
-        let mut view = Self { quota, cells, geometry, moment, used: 0 };
-        view.used = view.live().map(|cell| cell.units).sum();
-        view
+        let current = geometry.index(match cells {
+            Some(cells) if moment.repaired => cells.ts,
+            _ => moment.effective,
+        });
+        // The oldest stop to count first, so only those that have are looked at.
+        let used = cells.map_or(0, |cells| {
+            let spent = cells.spent.iter().map(|cell| geometry.converted(cells, *cell));
+            let gone = spent.take_while(|cell| !geometry.counts(*cell, current));
+            cells.units - gone.map(|cell| cell.units).sum::<u64>()
+        });
+        Self { quota, cells, geometry, moment, current, used }
     }
 
     /// The cells that count, oldest first. After a step of the clock what counted at the last
     /// spending counts on, in one cell at `now`.
     fn live(&self) -> impl Iterator<Item = Cell> + use<'a> {
-        let (geometry, moment) = (self.geometry, self.moment);
-        let stored = self.cells;
-        let counted_at = match stored {
-            Some(cells) if moment.repaired => cells.ts,
-            _ => moment.effective,
-        };
-        let current = geometry.index(counted_at);
-        stored.into_iter().flat_map(move |cells| {
+        let (geometry, moment, current) = (self.geometry, self.moment, self.current);
+        self.cells.into_iter().flat_map(move |cells| {
             cells
                 .spent
                 .iter()
                 .map(move |cell| geometry.converted(cells, *cell))
-                .filter(move |cell| geometry.counts(*cell, current))
+                .skip_while(move |cell| !geometry.counts(*cell, current))
                 .map(move |cell| {
                     let moved = geometry.index(moment.effective);
                     Cell { index: if moment.repaired { moved } else { cell.index }, ..cell }
                 })
         })
+    }
+
+    /// The time until all units that count have stopped to.
+    fn until_all_freed(&self) -> Duration {
+        let newest = self.cells.and_then(|cells| {
+            let newest = self.geometry.converted(cells, *cells.spent.back()?);
+            let moved = self.geometry.index(self.moment.effective);
+            Some(Cell { index: if self.moment.repaired { moved } else { newest.index }, ..newest })
+        });
+        match newest {
+            Some(newest) if self.used > 0 => self.moment.until_micros(self.geometry.end_us(newest)),
+            _ => Duration::ZERO,
+        }
     }
 
     /// The time until `units` of those that count have stopped to.
@@ -321,7 +352,7 @@ impl View for CellsView<'_> {
     }
 
     fn keep(self, _cost: Cost) -> (Decision, Change) {
-        (self.allow(self.used, self.until_freed(self.used)), self.repair())
+        (self.allow(self.used, self.until_all_freed()), self.repair())
     }
 
     fn deny(self, cost: Cost) -> (Decision, Change) {
@@ -330,7 +361,7 @@ impl View for CellsView<'_> {
         let deny = Deny {
             limit: self.quota.burst(),
             remaining: self.remaining(self.used),
-            reset_after: self.until_freed(self.used),
+            reset_after: self.until_all_freed(),
             retry_after: self.until_freed(too_many),
         };
         (Decision::Deny(deny), self.repair())
@@ -346,7 +377,7 @@ impl View for CellsView<'_> {
             _ => self.edit(CellsEditKind::Refund { units: given }),
         };
         // The newest cell keeps units unless all are given back.
-        let reset_after = if used == 0 { Duration::ZERO } else { self.until_freed(self.used) };
+        let reset_after = if used == 0 { Duration::ZERO } else { self.until_all_freed() };
         (self.allow(used, reset_after), change)
     }
 }
