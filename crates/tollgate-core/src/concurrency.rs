@@ -16,7 +16,7 @@
 //!
 //! A lease that ends later than `lease_ttl` from now, by more than the clock skew that is
 //! tolerated, stems from a clock that stepped back or from a longer `lease_ttl` of before; it is
-//! shortened to `lease_ttl` from now (G4).
+//! shortened to `lease_ttl` from now (G4). A renewal never shortens a lease otherwise.
 //!
 //! # What it costs
 //!
@@ -167,7 +167,9 @@ impl SlotsEdit {
             SlotsEditKind::Repair => {}
             SlotsEditKind::Hold { id, units } => {
                 slots.drop_ended(self.now);
-                slots.put(id, Lease { units, ends: self.bounds.ends });
+                // A clock that is a little back must not shorten what it renews.
+                let held_until = slots.leases.get(&id).map_or(Timestamp::EPOCH, |lease| lease.ends);
+                slots.put(id, Lease { units, ends: self.bounds.ends.max(held_until) });
             }
             SlotsEditKind::Release { id } => {
                 slots.drop_ended(self.now);
@@ -298,10 +300,7 @@ impl<'a> SlotsView<'a> {
     /// Extends what the id holds, or denies if it holds nothing.
     pub(crate) fn renew(self, cost: Cost) -> (Decision, Change) {
         let (Some(lease), Some(id)) = (self.held(), self.id) else { return self.deny(cost) };
-        // A clock that is a little back makes the lease end earlier than it was to.
-        let last =
-            self.last_end_but_of(id).map_or(self.bounds.ends, |end| end.max(self.bounds.ends));
-        let reset_after = last.saturating_since(self.now);
+        let reset_after = self.bounds.ends.saturating_since(self.now).max(self.last_end());
         let change = self.edit(SlotsEditKind::Hold { id, units: lease.units });
         (self.allow(self.used, reset_after), change)
     }
