@@ -1,6 +1,7 @@
 //! What a request is charged to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Applied, Attributes, Charge, Cost, Decision, Quota, Rule, Ticket};
@@ -56,13 +57,21 @@ impl Charged {
         matches!(algorithm, Some(Algorithm::Concurrency { .. }))
     }
 
+    /// The longest time that the rule can delay a request that it allows.
+    pub(crate) fn delay_max(&self) -> Duration {
+        match &self.quota {
+            Some(quota) if quota.algorithm() == Algorithm::LeakyBucket => quota.fill_time(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether the cost can ever be admitted.
     pub(crate) fn is_possible(&self) -> bool {
         self.quota.as_ref().is_some_and(|quota| quota.admits(self.cost))
     }
 
     pub(crate) fn decided(&self, decision: Decision, mode: Mode) -> RuleDecision {
-        let retryable = self.is_possible();
-        RuleDecision { rule: Arc::clone(&self.rule), decision, mode, retryable }
+        let (rule, exception) = (Arc::clone(&self.rule), self.exception);
+        RuleDecision { rule, exception, decision, mode, retryable: self.is_possible() }
     }
 }

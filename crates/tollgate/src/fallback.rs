@@ -50,6 +50,26 @@ pub(crate) fn decide(
     }
 }
 
+/// Applies an operation to what was taken here, and tells whether every enforced rule allowed it.
+pub(crate) fn apply(
+    local: &MemoryStore,
+    operation: Operation,
+    charged: &[Charged],
+    ticket: Ticket,
+    now: Timestamp,
+) -> Result<bool, CheckError> {
+    let decisions = decide_locally(local, operation, charged, Some(ticket), now);
+    let decisions = decisions.map_err(|error| CheckError::store(None, error))?;
+    let mut decided = local_rules(charged).zip(decisions);
+    Ok(decided.all(|(one, decision)| one.rule.is_shadow() || decision.is_allow()))
+}
+
+/// Those whose policy is `Local` and that are not blocked.
+fn local_rules(charged: &[Charged]) -> impl Iterator<Item = &Charged> {
+    let is_local = |one: &&Charged| one.rule.failure_policy() == FailurePolicy::Local;
+    charged.iter().filter(is_local).filter(|one| !one.is_blocked())
+}
+
 /// Decides the rules whose policy is `Local`, in their order.
 fn decide_locally(
     local: &MemoryStore,
@@ -58,11 +78,7 @@ fn decide_locally(
     ticket: Option<Ticket>,
     now: Timestamp,
 ) -> Result<impl Iterator<Item = Decision> + use<>, StoreError> {
-    let charges = || {
-        let local_rules =
-            charged.iter().filter(|one| one.rule.failure_policy() == FailurePolicy::Local);
-        local_rules.filter_map(|one| Some((one, one.charge(ticket)?)))
-    };
+    let charges = || local_rules(charged).filter_map(|one| Some((one, one.charge(ticket)?)));
     let parts: SmallVec<[Quota; 2]> = charges()
         .map(|(one, charge)| one.rule.local_part(charge.quota, NonZeroU32::MIN))
         .collect::<Result<_, _>>()

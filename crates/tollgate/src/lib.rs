@@ -60,7 +60,8 @@
 //! - A [`Limiter`] judges a request and gives a [`Verdict`]. A denial is a verdict, never an
 //!   error. [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
 //!   [`refund`](Limiter::refund) gives back, [`reset`](Limiter::reset) fills.
-//!   [`acquire`](Limiter::acquire) waits for units, for a leaky bucket's turn or for a slot.
+//!   [`acquire`](Limiter::acquire) waits for units, for a leaky bucket's turn or for a slot, and
+//!   [`enter`](Limiter::enter) takes them if they are there now.
 //!   [`reserve`](Limiter::reserve) spends an estimate that [`commit`](Limiter::commit) settles.
 //! - A [`Store`] keeps the buckets: [`MemoryStore`], [`RedisStore`] or one of your own through
 //!   [`AnyStore::new`].
@@ -84,6 +85,7 @@
 
 mod acquire;
 mod any_store;
+mod background;
 mod builder;
 mod charged;
 mod clock;

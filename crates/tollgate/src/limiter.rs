@@ -10,6 +10,7 @@ use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreError, Ticket, Ti
 use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
+use crate::background::Background;
 use crate::builder::LimiterBuilder;
 use crate::charged::{AllCharged, Charged};
 use crate::clock::Clock;
@@ -34,6 +35,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     store_answers: AtomicBool,
     lines: Lines,
+    background: Background,
 }
 
 impl Limiter {
@@ -63,6 +65,7 @@ impl Limiter {
             clock,
             store_answers: AtomicBool::new(true),
             lines: Lines::default(),
+            background: Background::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -173,6 +176,15 @@ impl Limiter {
         self.apply_exactly(Operation::Look, &charged, None).await
     }
 
+    /// Waits until nothing is being given back in the background any more: the slots of dropped
+    /// permits, and what was taken for callers who went away.
+    ///
+    /// For a process that ends, which would take that work with it. It waits as long as the store
+    /// may take to answer; bound it by a timeout.
+    pub async fn given_back(&self) {
+        self.shared.background.ended().await;
+    }
+
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
@@ -218,6 +230,10 @@ impl Limiter {
 
     pub(crate) fn lines(&self) -> &Lines {
         &self.shared.lines
+    }
+
+    pub(crate) fn background(&self) -> &Background {
+        &self.shared.background
     }
 
     /// Logs when the store stops or starts to answer, never each failure.

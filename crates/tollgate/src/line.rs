@@ -41,6 +41,12 @@ impl Lines {
         Place { lines: self, key, line, ahead, units }
     }
 
+    /// Tells whether somebody waits for the bucket at `key`.
+    pub(crate) fn is_waited_for(&self, key: &str) -> bool {
+        let lines = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.contains_key(key)
+    }
+
     /// Wakes whoever has the turn at `key`, if anybody waits.
     pub(crate) fn wake(&self, key: &str) {
         let lines = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::hold::{Hold, draw_ticket};
 use crate::limiter::Limiter;
-use crate::permit;
+use crate::permit::Taken;
 use crate::verdict::Verdict;
 
 /// What [`Limiter::reserve`] came to.
@@ -119,11 +119,17 @@ impl Limiter {
     /// [`CheckError::is_not_held`] if they were released or have ended, or if their rule is gone;
     /// [`CheckError::is_store_failure`] if the store could not answer.
     pub async fn renew(&self, hold: &Hold) -> Result<(), CheckError> {
-        let charged = self.held(hold, Cost::ZERO);
-        if charged.is_empty() {
+        let taken = self.taken(hold, false);
+        if taken.charged.is_empty() {
             return Err(CheckError::not_held());
         }
-        permit::renew(self, &charged, hold.ticket).await
+        match taken.renew().await {
+            // They may have been taken from this node's own buckets.
+            Err(error) if error.is_store_failure() => {
+                self.taken(hold, true).renew().await.map_err(|_| error)
+            }
+            renewed => renewed,
+        }
     }
 
     /// Releases slots. It is not an error if they were released or have ended.
@@ -133,7 +139,16 @@ impl Limiter {
     /// [`CheckError::is_store_failure`] if the store could not answer; the slots then come back
     /// when their lease ends.
     pub async fn release(&self, hold: &Hold) -> Result<(), CheckError> {
-        permit::release(self, &self.held(hold, Cost::ZERO), hold.ticket).await
+        if !self.store().answers_at_once() {
+            // They may have been taken from this node's own buckets.
+            self.taken(hold, true).release().await?;
+        }
+        self.taken(hold, false).release().await
+    }
+
+    fn taken(&self, hold: &Hold, locally: bool) -> Taken {
+        let charged = self.held(hold, Cost::ZERO);
+        Taken { limiter: self.clone(), charged, ticket: hold.ticket, locally }
     }
 
     /// The buckets of a hold whose rules are still in force.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Rule, StoreErrorKind};
+use tollgate_core::{Decision, Quota, Rule, StoreErrorKind, Treatment};
 
 /// The answer to one request: allowed or denied, by which rule, and what every rule said.
 ///
@@ -23,6 +23,7 @@ pub struct Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDecision {
     pub(crate) rule: Arc<Rule>,
+    pub(crate) exception: Option<usize>,
     pub(crate) decision: Decision,
     pub(crate) mode: Mode,
     /// Whether the same request can succeed later.
@@ -62,6 +63,15 @@ impl RuleDecision {
     /// Returns the rule.
     pub fn rule(&self) -> &Rule {
         &self.rule
+    }
+
+    /// Returns the quota that holds for the request: the rule's, or that of an exception; `None` if
+    /// the rule blocks the request.
+    pub fn quota(&self) -> Option<Quota> {
+        match self.rule.treatment(self.exception) {
+            Treatment::Quota(quota) => Some(quota),
+            _ => None,
+        }
     }
 
     /// Returns what the rule said. A shadow rule may say deny in an allowed verdict.
