@@ -25,7 +25,7 @@ pub(crate) struct Key<'a> {
 /// epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refilling {
-    pub(crate) edit: Change,
+    pub(crate) change: Change,
     pub(crate) full_at: u64,
     /// How long the state may have to stay, if it does not tell when it was written.
     pub(crate) stay: Duration,
@@ -46,32 +46,31 @@ impl Shard {
         self.states.find(key.hash, |kept| *kept.key == *key.text)?.state.as_ref()
     }
 
-    /// Changes the state of a bucket, and tells whether its key is new.
+    /// Changes the state of a bucket, which may not be stored yet.
     pub(crate) fn edit(
         &mut self,
         key: Key<'_>,
-        Refilling { edit, full_at, stay }: Refilling,
+        Refilling { change, full_at, stay }: Refilling,
         now: Timestamp,
         hasher: &KeyHasher,
-    ) -> bool {
+    ) {
         self.newest = self.newest.max(now);
         self.states.note_stay(micros(stay));
-        let change = |kept: &mut KeptState| {
-            edit.apply(&mut kept.state);
+        let edit = |kept: &mut KeptState| {
+            change.apply(&mut kept.state);
             kept.full_at = full_at;
         };
-        if self.states.edit(key.hash, |kept| *kept.key == *key.text, change, hasher) {
-            return false;
+        if self.states.edit(key.hash, |kept| *kept.key == *key.text, edit, hasher) {
+            return;
         }
         let mut state = None;
-        edit.apply(&mut state);
+        change.apply(&mut state);
         self.states.insert(key.hash, KeptState { key: key.text.into(), state, full_at }, hasher);
-        true
     }
 
-    /// Removes a bucket, which fills it, and tells whether it was stored.
-    pub(crate) fn remove(&mut self, key: Key<'_>, hasher: &KeyHasher) -> bool {
-        self.states.remove(key.hash, |kept| *kept.key == *key.text, hasher)
+    /// Removes a bucket, which fills it.
+    pub(crate) fn remove(&mut self, key: Key<'_>, hasher: &KeyHasher) {
+        self.states.remove(key.hash, |kept| *kept.key == *key.text, hasher);
     }
 
     /// Returns the stored record of a ticket beside a bucket.
@@ -85,46 +84,46 @@ impl Shard {
         self.records.find(hash, |kept| kept.is(key.text, ticket)).map(|kept| kept.record)
     }
 
-    /// Stores the record of a ticket beside a bucket, and tells whether it is new.
+    /// Stores the record of a ticket beside a bucket.
     pub(crate) fn store_record(
         &mut self,
         key: Key<'_>,
         (ticket, record): (Ticket, Record),
         now: Timestamp,
         hasher: &KeyHasher,
-    ) -> bool {
+    ) {
         self.newest = self.newest.max(now);
         self.records.note_stay(micros(record.ends.saturating_since(now)));
         let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
         let is_it = |kept: &KeptRecord| kept.is(key.text, ticket);
         if self.records.edit(hash, is_it, |kept| kept.record = record, hasher) {
-            return false;
+            return;
         }
         let kept = KeptRecord { key: key.text.into(), key_hash: key.hash, ticket, record };
         self.records.insert(hash, kept, hasher);
-        true
     }
 
-    /// Removes the record of a ticket beside a bucket, and tells whether it was stored.
-    pub(crate) fn remove_record(
-        &mut self,
-        key: Key<'_>,
-        ticket: Ticket,
-        hasher: &KeyHasher,
-    ) -> bool {
+    /// Removes the record of a ticket beside a bucket.
+    pub(crate) fn remove_record(&mut self, key: Key<'_>, ticket: Ticket, hasher: &KeyHasher) {
         let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        self.records.remove(hash, |kept| kept.is(key.text, ticket), hasher)
+        self.records.remove(hash, |kept| kept.is(key.text, ticket), hasher);
     }
 
     /// Removes a bucket and all records beside it, and returns how many of both there were.
     pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> usize {
-        let is_beside = |kept: &KeptRecord| kept.key_hash == key.hash && *kept.key == *key.text;
-        usize::from(self.remove(key, hasher)) + self.records.remove_all(is_beside, hasher)
+        let before = self.len();
+        self.remove(key, hasher);
+        self.records.remove_all(|kept| kept.key_hash == key.hash && *kept.key == *key.text, hasher);
+        before - self.len()
+    }
+
+    fn len(&self) -> usize {
+        self.states.len() + self.records.len()
     }
 
     /// Removes everything and returns how many buckets and records there were.
     pub(crate) fn clear(&mut self) -> usize {
-        let count = self.states.len() + self.records.len();
+        let count = self.len();
         *self = Self::default();
         count
     }

@@ -100,28 +100,16 @@ impl<T: Item> Shelf<T> {
         self.tidy(hasher);
     }
 
-    /// Removes an item, and tells whether there was one.
-    pub(crate) fn remove(
-        &mut self,
-        hash: u64,
-        is_it: impl FnMut(&T) -> bool,
-        hasher: &KeyHasher,
-    ) -> bool {
-        let Ok(entry) = self.table.find_entry(hash, is_it) else { return false };
+    /// Removes an item, if there is one.
+    pub(crate) fn remove(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool, hasher: &KeyHasher) {
+        let Ok(entry) = self.table.find_entry(hash, is_it) else { return };
         let (item, _) = entry.remove();
         self.heap_bytes -= item.heap_bytes();
         self.tidy(hasher);
-        true
     }
 
-    /// Removes the items that `is_gone` tells, in a step for each item that there is, and returns
-    /// how many there were.
-    pub(crate) fn remove_all(
-        &mut self,
-        mut is_gone: impl FnMut(&T) -> bool,
-        hasher: &KeyHasher,
-    ) -> usize {
-        let before = self.table.len();
+    /// Removes all items that `is_gone` tells, in a step for each item that there is.
+    pub(crate) fn remove_all(&mut self, mut is_gone: impl FnMut(&T) -> bool, hasher: &KeyHasher) {
         let heap_bytes = &mut self.heap_bytes;
         self.table.retain(|item| {
             let gone = is_gone(item);
@@ -131,7 +119,6 @@ impl<T: Item> Shelf<T> {
             !gone
         });
         self.tidy(hasher);
-        before - self.table.len()
     }
 
     /// Tells that an item was stored for `stay_us` which does not tell when it was written.

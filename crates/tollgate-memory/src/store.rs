@@ -4,22 +4,19 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
-use tollgate_core::{
-    Charge, Decision, Decisions, Effects, Operation, RecordChange, Store, StoreError, Stored,
-    Timestamp, decide_together,
-};
+use smallvec::smallvec;
+use tollgate_core::{Charge, Decision, Decisions, Operation, Store, StoreError, Timestamp};
 
 use crate::builder::MemoryStoreBuilder;
 use crate::room::Room;
 use crate::shard::{Key, KeyHasher};
-use crate::shard_lock::{Locked, ShardLock};
+use crate::shard_lock::ShardLock;
+use crate::store::effect::Effect;
 use crate::store::lock_plan::LockPlan;
-use crate::store::write::Effect;
 
+mod effect;
 mod eviction;
 mod lock_plan;
-mod write;
 
 /// The most shards of a store: a power of two, and few in the model, which tries every schedule.
 const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
@@ -81,7 +78,7 @@ impl MemoryStore {
     /// Applies `operation` to all charges of one request in one atomic step, and gives a decision
     /// for each, in their order.
     ///
-    /// The decisions are those of [`decide_together`] on the stored states. Concurrent calls equal
+    /// The decisions are those of [`decide_together`](tollgate_core::decide_together) on the stored states. Concurrent calls equal
     /// some serial order (G6), and no call sees or leaves a part of another one (G7). Only
     /// [`Operation::Spend`] of a key that is not stored needs room.
     ///
@@ -131,16 +128,16 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut locked = plan.lock(self);
-            let (effects, need) = self.decide_all(operation, charges, &plan, &locked, now);
+            let (effects, balance) = self.decide_all(operation, charges, (&plan, &locked), now);
+            let need = balance.need();
             if reservation.cover(need) {
                 let mut is_write = false;
                 for (index, (charge, place)) in charges.iter().zip(&plan.places).enumerate() {
-                    let shard = &mut locked[place.lock];
-                    let of = (place.key(charge), charge);
                     let effect = Effect::of(&effects, index);
                     is_write |= effect.is_write();
-                    self.write(shard, of, effect, &mut reservation, now);
+                    self.write(&mut locked[place.lock], (place.key(charge), charge), &effect, now);
                 }
+                reservation.settle(balance);
                 // Not before all is written: what they evict may be another bucket of the request.
                 if is_write {
                     locked.iter_mut().for_each(|shard| self.settle_on_the_way(shard, now));
@@ -173,12 +170,11 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut shard = self.shards[near].lock();
-            let record = self.record(&shard, operation, charge, key);
-            let stored = Stored { state: shard.state(key), record };
-            let effect = self.decide_alone(operation, charge, stored, now);
-            let need = effect.need(&stored);
+            let (effect, balance) = self.decide_alone(operation, charge, (key, &shard), now);
+            let need = balance.need();
             if reservation.cover(need) {
-                self.write(&mut shard, (key, charge), effect, &mut reservation, now);
+                self.write(&mut shard, (key, charge), &effect, now);
+                reservation.settle(balance);
                 if effect.is_write() {
                     self.settle_on_the_way(&mut shard, now);
                 }
@@ -252,59 +248,6 @@ impl MemoryStore {
     /// The shard of a key. The table inside uses the highest and the lowest bits of the hash.
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
-    }
-
-    /// Decides all charges of a request, and tells for how many keys they need room.
-    fn decide_all(
-        &self,
-        operation: Operation,
-        charges: &[Charge<'_>],
-        plan: &LockPlan,
-        locked: &[Locked<'_>],
-        now: Timestamp,
-    ) -> (Effects, usize) {
-        let stored: SmallVec<[Stored<'_>; 4]> = charges
-            .iter()
-            .zip(&plan.places)
-            .map(|(charge, place)| {
-                let (shard, key) = (&locked[place.lock], place.key(charge));
-                let record = self.record(shard, operation, charge, key);
-                Stored { state: shard.state(key), record }
-            })
-            .collect();
-        let effects = decide_together(operation, charges, &stored, self.max_clock_skew, now);
-        let need = |(index, stored)| Effect::of(&effects, index).need(stored);
-        let need = stored.iter().enumerate().map(need).sum();
-        (effects, need)
-    }
-
-    /// What [`decide_together`] decides for a single charge; for what is asked most, at less than
-    /// half the cost.
-    fn decide_alone(
-        &self,
-        operation: Operation,
-        charge: &Charge<'_>,
-        stored: Stored<'_>,
-        now: Timestamp,
-    ) -> Effect {
-        let (decision, change) = match operation {
-            Operation::Spend => charge.decide(stored.state, self.max_clock_skew, now),
-            Operation::Look => charge.judge(stored.state, self.max_clock_skew, now).keep(),
-            _ => return self.decide_seldom(operation, charge, stored, now),
-        };
-        Effect { decision, change, record: RecordChange::Keep }
-    }
-
-    fn decide_seldom(
-        &self,
-        operation: Operation,
-        charge: &Charge<'_>,
-        stored: Stored<'_>,
-        now: Timestamp,
-    ) -> Effect {
-        let charges = std::slice::from_ref(charge);
-        let effects = decide_together(operation, charges, &[stored], self.max_clock_skew, now);
-        Effect::of(&effects, 0)
     }
 }
 

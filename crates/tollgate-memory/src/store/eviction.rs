@@ -118,7 +118,7 @@ impl MemoryStore {
             StoreErrorKind::Full,
             format!(
                 "no room for {need} new {keys}: {} of at most {keys_max} are stored, and no stored \
-                 bucket is full again; raise keys_max",
+                 bucket is full again and no record has ended; raise keys_max",
                 self.len()
             ),
         )
