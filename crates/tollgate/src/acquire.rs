@@ -59,6 +59,11 @@ impl Acquisition {
     pub fn into_permit(self) -> Option<Permit> {
         self.permit
     }
+
+    /// Takes the verdict and the slots apart.
+    pub fn into_parts(self) -> (Verdict, Option<Permit>) {
+        (self.verdict, self.permit)
+    }
 }
 
 impl Limiter {
@@ -318,9 +323,14 @@ async fn start(verdict: Verdict, spent: Option<Spent>) -> Acquisition {
 /// The shortest wait for a request behind `ahead` units, if those are served before it.
 ///
 /// For the two buckets it follows from the time until the bucket is full, up to the rounding to
-/// whole ticks. Where units come back in windows only the request's own wait is known.
+/// whole ticks. Where units come back in windows only the request's own wait is known, and slots
+/// may be released at any time.
 fn shortest_wait(charged: &AllCharged, look: &Verdict, ahead: u64) -> Duration {
-    let own = look.retry_after().unwrap_or_default();
+    let own = match longest_wait(look) {
+        Some(wait) => wait.units,
+        None if look.is_allowed() => Duration::ZERO,
+        None => return Duration::MAX,
+    };
     let Some((one, said)) = charged.last().zip(look.rules().last()) else { return own };
     let Some(quota) = &one.quota else { return own };
     let until_full = said.decision().reset_after();

@@ -195,6 +195,32 @@ async fn a_wait_for_units_that_is_too_long_is_refused_at_once_though_slots_are_m
     drop(held);
 }
 
+#[tokio::test(start_paused = true)]
+async fn everyone_in_line_for_a_slot_waits_and_the_blocked_do_not() {
+    let evil = Matcher::new().with("account", ["evil"]);
+    let gate = bucket("100/s", 100).with_exception(evil, Treatment::Blocked);
+    let limiter = limiter([gate, slots(1)]);
+    let mut held = Some(limiter.enter(&request(), Cost::ONE).await.unwrap());
+    let start = Instant::now();
+    let wait = |account: &'static str| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let request = Attributes::from([("account", account)]);
+            let got = limiter.acquire(&request, Cost::ONE, ms(5_000)).await.unwrap();
+            (got.is_granted(), start.elapsed())
+        })
+    };
+    let waiting = [wait("a"), wait("b"), wait("c"), wait("evil")];
+    sleep(ms(1_000)).await;
+    drop(held.take());
+    let mut outcomes = Vec::new();
+    for one in waiting {
+        outcomes.push(one.await.unwrap());
+    }
+    assert_eq!(outcomes[..3], [(true, ms(1_000)); 3]);
+    assert_eq!(outcomes[3], (false, ms(0)));
+}
+
 #[tokio::test]
 async fn what_a_rule_says_comes_with_the_quota_that_holds() {
     let acme = Quota::new("1/s".parse().unwrap(), 9).unwrap();
