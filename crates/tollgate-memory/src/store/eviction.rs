@@ -7,8 +7,9 @@ use crate::shard_lock::Locked;
 use crate::shelf::{Settled, micros};
 use crate::store::MemoryStore;
 
-/// How many buckets a write settles on its way. Two, so that more leave than come.
-const SETTLED_PER_WRITE: usize = 2;
+/// How many buckets and records a write settles on its way. Four, since it stores up to two of them for
+/// each charge, so that more leave than come.
+const SETTLED_PER_WRITE: usize = 4;
 
 /// How many buckets are settled under one lock when room is made. Several, so that those who come
 /// next find room at once, and few, so that those who wait for the lock do not wait long.

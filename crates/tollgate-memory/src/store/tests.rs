@@ -277,7 +277,7 @@ fn memory_comes_back_when_a_burst_of_keys_is_over() {
     }
     let burst = store.bytes();
     assert!(burst > empty + 100_000 * 60, "{burst}");
-    // Each new key comes with at most two evictions, so that the store loses at least one.
+    // Each new key comes with at most four evictions, so that the store loses at least one.
     for index in 0..130_000 {
         let key = format!("default:login:ip=10.1.{index}");
         assert!(spend(&store, &key, &quota, 1, after(seconds(10 + index))).unwrap().is_allow());
