@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate_core::{Algorithm, Attributes, Cost, Operation};
+use tollgate_core::{Algorithm, Attributes, Cost, Operation, StoreError, StoreErrorKind};
 
 use crate::charged::AllCharged;
 use crate::error::CheckError;
@@ -273,7 +273,10 @@ impl Limiter {
         });
         match answered.await {
             Ok(answer) => answer,
-            Err(_) => Err(CheckError::not_held()),
+            Err(_) => {
+                let text = "the runtime stopped before the store answered";
+                Err(CheckError::store(None, StoreError::new(StoreErrorKind::Unavailable, text)))
+            }
         }
     }
 }

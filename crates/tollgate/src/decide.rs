@@ -34,7 +34,10 @@ impl Limiter {
             Ok(decisions) => Ok(exact(charged, decisions)),
             Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
             Err(error) => {
-                fallback::decide(self.local_store(), operation, charged, ticket, now, error)
+                // A store in memory fails when it is full; a second one beside it would take as
+                // much memory again, so there is none (G9).
+                let local = (!self.store().answers_at_once()).then(|| self.local_store());
+                fallback::decide(local, operation, charged, ticket, now, error)
             }
         }
     }
@@ -66,7 +69,11 @@ impl Limiter {
             return Ok(Decisions::new());
         }
         let answer = self.store().apply(operation, &charges, now).await;
-        self.note(answer.as_ref().err());
+        let (health, store) = (self.health(), self.store().kind());
+        match &answer {
+            Ok(decisions) => health.note_answer(store, operation, decisions),
+            Err(error) => health.note_failure(store, error, now),
+        }
         answer
     }
 }

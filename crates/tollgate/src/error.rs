@@ -122,9 +122,13 @@ impl fmt::Display for CheckError {
                 f.write_str("nothing is held under this id: it was given back, or it ended")
             }
             Kind::Store { rule: Some(rule), .. } => {
-                write!(f, "the store could not answer, and rule {:?} refuses then", rule.name())
+                write!(
+                    f,
+                    "the store cannot decide, and rule {:?} refuses requests until it can",
+                    rule.name()
+                )
             }
-            Kind::Store { rule: None, .. } => f.write_str("the store could not answer"),
+            Kind::Store { rule: None, .. } => f.write_str("the store cannot decide"),
         }
     }
 }

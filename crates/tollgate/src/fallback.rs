@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Allow, Charge, Decision, FailurePolicy, Operation, Quota, StoreError, StoreErrorKind, Ticket,
-    Timestamp,
+    Allow, Charge, Decision, Decisions, FailurePolicy, Operation, Quota, StoreError,
+    StoreErrorKind, Ticket, Timestamp,
 };
 use tollgate_memory::MemoryStore;
 
@@ -16,9 +16,9 @@ use crate::error::CheckError;
 use crate::verdict::{Mode, Verdict};
 
 /// Decides by the policy of each rule: `Closed` refuses the request, `Local` rules decide together
-/// in this node's own buckets, `Open` allows.
+/// in this node's own buckets, or refuse if it has none, `Open` allows.
 pub(crate) fn decide(
-    local: &MemoryStore,
+    local: Option<&MemoryStore>,
     operation: Operation,
     charged: &AllCharged,
     ticket: Option<Ticket>,
@@ -26,23 +26,31 @@ pub(crate) fn decide(
     failure: StoreError,
 ) -> Result<Verdict, CheckError> {
     let refuses = |one: &&Charged| {
-        one.rule.failure_policy() == FailurePolicy::Closed
-            && !one.rule.is_shadow()
-            && !one.is_blocked()
+        let refuses = match one.rule.failure_policy() {
+            FailurePolicy::Closed => true,
+            FailurePolicy::Local => local.is_none(),
+            FailurePolicy::Open => false,
+        };
+        refuses && !one.rule.is_shadow() && !one.is_blocked()
     };
     if let Some(one) = charged.iter().find(refuses) {
         return Err(CheckError::store(Some(&one.rule), failure));
     }
     let kind = failure.kind();
-    match decide_locally(local, operation, charged, ticket, now) {
-        Ok(mut local) => {
+    let decided = match local {
+        Some(local) => decide_locally(local, operation, charged, ticket, now),
+        None => Ok(Decisions::new()),
+    };
+    match decided {
+        Ok(decisions) => {
+            let mut local = decisions.into_iter();
             let decided = charged.iter().map(|one| {
                 let Some(quota) = &one.quota else { return one.decided(BLOCKED, Mode::Exact) };
-                let (decision, mode) = match one.rule.failure_policy() {
-                    FailurePolicy::Local => (local.next(), Mode::Local),
-                    FailurePolicy::Open | FailurePolicy::Closed => (None, Mode::Open),
-                };
-                one.decided(decision.unwrap_or_else(|| as_if_full(quota)), mode)
+                let is_local = one.rule.failure_policy() == FailurePolicy::Local;
+                match if is_local { local.next() } else { None } {
+                    Some(decision) => one.decided(decision, Mode::Local),
+                    None => one.decided(as_if_full(quota), Mode::Open),
+                }
             });
             Ok(Verdict::new(decided.collect(), Some(kind)))
         }
@@ -77,7 +85,7 @@ fn decide_locally(
     charged: &[Charged],
     ticket: Option<Ticket>,
     now: Timestamp,
-) -> Result<impl Iterator<Item = Decision> + use<>, StoreError> {
+) -> Result<Decisions, StoreError> {
     let charges = || local_rules(charged).filter_map(|one| Some((one, one.charge(ticket)?)));
     let parts: SmallVec<[Quota; 2]> = charges()
         .map(|(one, charge)| one.rule.local_part(charge.quota, NonZeroU32::MIN))
@@ -85,7 +93,7 @@ fn decide_locally(
         .map_err(|error| StoreError::new(StoreErrorKind::Refused, error.to_string()))?;
     let charges: SmallVec<[Charge<'_>; 2]> =
         charges().zip(&parts).map(|((_, charge), quota)| Charge { quota, ..charge }).collect();
-    Ok(local.decide(operation, &charges, now)?.into_iter())
+    local.decide(operation, &charges, now)
 }
 
 /// The allowance of a rule that lets requests pass: nothing is known of its bucket, so it is

@@ -92,6 +92,7 @@ mod clock;
 mod decide;
 mod error;
 mod fallback;
+mod health;
 mod hold;
 mod limiter;
 mod line;

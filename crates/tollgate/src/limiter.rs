@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreError, Ticket, Timestamp};
+use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreErrorKind, Ticket, Timestamp};
 use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
@@ -15,6 +14,7 @@ use crate::builder::LimiterBuilder;
 use crate::charged::{AllCharged, Charged};
 use crate::clock::Clock;
 use crate::error::CheckError;
+use crate::health::Health;
 use crate::line::Lines;
 use crate::verdict::Verdict;
 
@@ -33,7 +33,7 @@ struct Shared {
     /// Decides for rules whose policy is `Local` while the store cannot answer.
     local: MemoryStore,
     clock: Arc<dyn Clock>,
-    store_answers: AtomicBool,
+    health: Health,
     lines: Lines,
     background: Background,
 }
@@ -63,7 +63,7 @@ impl Limiter {
             store,
             local: MemoryStore::new(),
             clock,
-            store_answers: AtomicBool::new(true),
+            health: Health::default(),
             lines: Lines::default(),
             background: Background::default(),
         };
@@ -205,6 +205,12 @@ impl Limiter {
         self.shared.rules.store(Arc::new(rules));
     }
 
+    /// Returns how the store fails, if it did not answer when it was last asked, or refuses to write.
+    /// Failures that concern single keys only are not told here.
+    pub fn store_failure(&self) -> Option<StoreErrorKind> {
+        self.shared.health.failure()
+    }
+
     /// Returns the store.
     pub fn store(&self) -> &AnyStore {
         &self.shared.store
@@ -223,6 +229,13 @@ impl Limiter {
         self.shared.clock.now()
     }
 
+    /// Returns the number of this node's own buckets, which decide for rules whose policy is
+    /// [`FailurePolicy::Local`](crate::FailurePolicy::Local) while the store cannot answer. They are
+    /// at most 1,000,000.
+    pub fn local_keys(&self) -> usize {
+        self.shared.local.len()
+    }
+
     /// The buckets that decide for rules whose policy is `Local` while the store cannot answer.
     pub(crate) fn local_store(&self) -> &MemoryStore {
         &self.shared.local
@@ -236,23 +249,8 @@ impl Limiter {
         &self.shared.background
     }
 
-    /// Logs when the store stops or starts to answer, never each failure.
-    pub(crate) fn note(&self, error: Option<&StoreError>) {
-        // Full, corrupt and invalid concern one key, and say nothing about the store as a whole.
-        let answers = !error.is_some_and(|error| error.is_timeout() || error.is_unavailable());
-        if self.shared.store_answers.load(Ordering::Relaxed) == answers {
-            return;
-        }
-        if self.shared.store_answers.swap(answers, Ordering::Relaxed) == answers {
-            return;
-        }
-        let store = self.shared.store.kind();
-        match error {
-            Some(error) if !answers => {
-                tracing::warn!(store, %error, "store does not answer, rules decide by their policy");
-            }
-            _ => tracing::info!(store, "store answers again, decisions are exact"),
-        }
+    pub(crate) fn health(&self) -> &Health {
+        &self.shared.health
     }
 }
 
