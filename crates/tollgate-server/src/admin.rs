@@ -1,7 +1,6 @@
 //! The listener for operators.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
@@ -39,7 +38,7 @@ struct Readiness {
 /// answer in its place: were it taken out of service, nobody would.
 async fn readyz(State(app): State<Arc<App>>) -> Response {
     let ping = app.backend.ping().await;
-    let ready = !app.is_stopping.load(Ordering::Relaxed);
+    let ready = !app.is_stopping();
     let readiness = Readiness {
         ready,
         store: app.limiter.store().kind(),

@@ -1,9 +1,10 @@
 //! What the handlers of both listeners share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tollgate::{Attributes, CheckError, Cost, Limiter, Verdict};
+use tokio::sync::watch;
+use tollgate::{Acquisition, Attributes, CheckError, Cost, Limiter, Reservation, Verdict};
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
@@ -18,7 +19,7 @@ pub(crate) struct App {
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
-    pub(crate) is_stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 /// Hints to the operator, each logged once.
@@ -41,7 +42,7 @@ impl App {
             trusted_proxies,
             metrics,
             hints: Hints::default(),
-            is_stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }
     }
 
@@ -53,17 +54,65 @@ impl App {
     ) -> Result<Verdict, CheckError> {
         let start = Instant::now();
         let checked = self.limiter.check_n(attributes, cost).await;
-        self.metrics.count_check(&checked, start.elapsed());
+        self.metrics.observe(start.elapsed());
+        self.metrics.count_decisions(checked.as_ref());
         checked
     }
 
-    /// Counts what came of a call that is not a check.
+    /// Acquires and counts.
+    pub(crate) async fn acquire(
+        &self,
+        attributes: &Attributes,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Acquisition, CheckError> {
+        let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
+        self.metrics.count_acquisition(acquired.as_ref());
+        acquired
+    }
+
+    /// Reserves and counts.
+    pub(crate) async fn reserve(
+        &self,
+        attributes: &Attributes,
+        estimate: Cost,
+        ttl: Duration,
+    ) -> Result<Reservation, CheckError> {
+        let start = Instant::now();
+        let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
+        self.metrics.observe(start.elapsed());
+        self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
+        reserved
+    }
+
+    /// Counts what came of a call that decides nothing.
     pub(crate) fn answered(
         &self,
         answered: Result<Verdict, CheckError>,
     ) -> Result<Verdict, CheckError> {
-        self.metrics.count_store_error(&answered);
+        self.metrics.count_store_error(answered.as_ref());
         answered
+    }
+
+    /// Counts an error of a call that decides nothing.
+    pub(crate) fn failed(&self, error: CheckError) -> CheckError {
+        self.metrics.count_store_error(Err(&error));
+        error
+    }
+
+    /// Ends all waits, and takes the service out of readiness.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the service stops.
+    pub(crate) async fn stopping(&self) {
+        // The sender is alive, so this cannot fail.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 }
 

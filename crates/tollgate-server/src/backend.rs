@@ -28,7 +28,7 @@ impl Backend {
                 };
                 let store = RedisStore::builder(url.as_str())
                     .timeout(*timeout)
-                    .prefix(prefix.strip_suffix(':').unwrap_or(prefix))
+                    .prefix(prefix)
                     .time_source(time_source)
                     .connect_lazily()?;
                 Self::Redis(Arc::new(store))

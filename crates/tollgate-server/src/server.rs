@@ -4,7 +4,6 @@ use std::future::{Future, IntoFuture};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,6 +25,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the admin listener may take to close its connections, which come after all others.
 const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the store may take for what is given back when the service stops.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service, listening but not yet answering.
 ///
@@ -107,7 +109,8 @@ impl Server {
     }
 
     /// Answers until `shutdown` is done, then accepts no more, finishes the requests in flight and
-    /// returns. A request that takes longer than the drain timeout is given up.
+    /// returns. Those that wait on `/v1/acquire` are told to ask elsewhere, and what they had taken
+    /// is given back. A request that takes longer than the drain timeout is given up.
     ///
     /// While requests are being finished, the admin listener still answers and `/readyz` is 503.
     ///
@@ -119,8 +122,8 @@ impl Server {
         let (stop_http, mut http) = spawn(http, http::router(&app));
         let (stop_admin, mut admin) = spawn(admin, admin::router(&app));
         shutdown.await;
-        app.is_stopping.store(true, Ordering::Relaxed);
-        tracing::info!("stopping, requests in flight are finished");
+        app.stop();
+        tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
         if timeout(drain_timeout, &mut http).await.is_err() {
             tracing::warn!(
@@ -128,6 +131,8 @@ impl Server {
                 "requests in flight took too long and were given up"
             );
         }
+        // What callers had taken who went away is on its way back to the store.
+        let _ = timeout(GIVE_BACK_TIMEOUT, app.limiter.given_back()).await;
         stop_admin.send_replace(true);
         // What is left is at most a scrape that nobody waits for.
         let _ = timeout(ADMIN_DRAIN_TIMEOUT, &mut admin).await;

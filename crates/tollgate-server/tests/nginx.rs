@@ -135,7 +135,7 @@ rules:
 async fn a_rule_that_is_closed_when_the_store_fails_gives_503() {
     let mut redis = RedisServer::start().unwrap();
     let config = format!(
-        "store: {{ kind: redis, url: \"{}\" }}\n\
+        "store: {{ kind: redis, url: \"{}\", timeout: 2s }}\n\
          rules: [{{ name: guard, limit: 9/hour, on_store_failure: closed }}]",
         redis.url()
     );
@@ -181,7 +181,7 @@ async fn one_line_makes_it_fail_closed() {
 async fn a_tollgate_that_hangs_delays_a_request_by_its_timeout_only() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = Origin::start().await;
-    let gateway = Gateway::start(silent.local_addr().unwrap(), origin.address()).await;
+    let gateway = Gateway::start_as_it_stands(silent.local_addr().unwrap(), origin.address()).await;
     let start = Instant::now();
     assert_eq!(get(&gateway, "/", &[]).await.status, 200);
     let took = start.elapsed();

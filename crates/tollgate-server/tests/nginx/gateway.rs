@@ -23,15 +23,21 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the recipe as it stands.
+    /// Starts the recipe with timeouts that a busy machine does not reach.
     pub(crate) async fn start(tollgate: SocketAddr, service: SocketAddr) -> Self {
+        Self::run(&patient(&recipe()), tollgate, service).await
+    }
+
+    /// Starts the recipe as it stands.
+    pub(crate) async fn start_as_it_stands(tollgate: SocketAddr, service: SocketAddr) -> Self {
         Self::run(&recipe(), tollgate, service).await
     }
 
     /// Starts the recipe with the change that the page names.
     pub(crate) async fn start_failing_closed(tollgate: SocketAddr, service: SocketAddr) -> Self {
         assert!(DOC.replace('\n', " ").contains("`return 204;` to `return 403;`"));
-        Self::run(&replaced(&recipe(), "return 204;", "return 403;"), tollgate, service).await
+        let recipe = replaced(&patient(&recipe()), "return 204;", "return 403;");
+        Self::run(&recipe, tollgate, service).await
     }
 
     pub(crate) const fn address(&self) -> SocketAddr {
@@ -96,6 +102,11 @@ impl Drop for Gateway {
 fn recipe() -> String {
     let (_, recipe) = DOC.split_once("```nginx\n").unwrap();
     recipe.split_once("```").unwrap().0.to_owned()
+}
+
+fn patient(recipe: &str) -> String {
+    let recipe = replaced(recipe, "proxy_connect_timeout 100ms;", "proxy_connect_timeout 10s;");
+    replaced(&recipe, "proxy_read_timeout    250ms;", "proxy_read_timeout 10s;")
 }
 
 /// Replaces what must stand there exactly once.

@@ -26,7 +26,8 @@ async fn readiness_tells_about_the_store() {
     );
 
     let mut server = RedisServer::start().unwrap();
-    let config = format!("store: {{ kind: redis, url: \"{}\" }}\n{RULES}", server.url());
+    let config =
+        format!("store: {{ kind: redis, url: \"{}\", timeout: 2s }}\n{RULES}", server.url());
     let redis = Service::start(&config).await;
     assert_eq!(
         redis.admin("/readyz").await.body,

@@ -81,3 +81,12 @@ fn half_a_surrogate_pair_is_refused_wherever_it_stands() {
         assert!(detail.contains("half of a surrogate pair"), "{detail}");
     }
 }
+
+#[test]
+fn a_control_character_in_a_string_is_a_mistake_of_the_json() {
+    for body in ["{\"attributes\":{\"ip\":\"a\nb\"}}", "{\"domain\":\"a\u{0}\"}"] {
+        let (field, detail) = mistake(body);
+        assert_eq!(field, None, "{body:?}");
+        assert!(detail.starts_with("the body is not valid JSON: control character"), "{detail}");
+    }
+}
