@@ -37,9 +37,9 @@ impl Record {
         now < self.ends
     }
 
-    /// How long a refund under a ticket is remembered: until everything spent before it has
+    /// Returns how long a refund under a ticket is remembered: until everything spent before it has
     /// stopped to count, and at least ten minutes.
-    pub(crate) fn refund_ttl(quota: &Quota) -> Duration {
+    pub fn refund_ttl(quota: &Quota) -> Duration {
         quota.fill_time().clamp(Duration::from_secs(600), Quota::LEASE_TTL_MAX)
     }
 }
