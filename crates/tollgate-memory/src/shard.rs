@@ -24,8 +24,8 @@ pub(crate) struct Key<'a> {
 /// An edit of a bucket's state, and when the bucket is full after it, in microseconds since the
 /// epoch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refilling {
-    pub(crate) change: Change,
+pub(crate) struct Refilling<'a> {
+    pub(crate) change: &'a Change,
     pub(crate) full_at: u64,
     /// How long the state may have to stay, if it does not tell when it was written.
     pub(crate) stay: Duration,
@@ -50,7 +50,7 @@ impl Shard {
     pub(crate) fn edit(
         &mut self,
         key: Key<'_>,
-        Refilling { change, full_at, stay }: Refilling,
+        Refilling { change, full_at, stay }: Refilling<'_>,
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
