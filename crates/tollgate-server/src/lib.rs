@@ -39,6 +39,7 @@
 //! An answer never holds a bucket's key, the text of a script or an error of Redis; those are in
 //! the log. Labels of metrics are names from the rules (G9).
 
+mod accept;
 mod admin;
 mod answer;
 mod app;

@@ -269,6 +269,33 @@ rules:
 }
 
 #[tokio::test]
+async fn a_rule_with_a_shadow_limit_reports_both() {
+    let rules = "rules: [{ name: all, limit: 5/hour, shadow_limit: 1/hour }]";
+    let services =
+        [Service::start(rules).await, Service::start_with_clock(rules, &ManualClock::new()).await];
+    for service in services {
+        let body = r#"{"attributes":{"ip":"1.2.3.4"}}"#;
+        service.post("/v1/check", body).await;
+        let second = service.post("/v1/check", body).await;
+        assert_eq!(second.status, 200);
+        let second = second.json();
+        let said: Vec<_> = second["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rule| (&rule["rule"], &rule["allowed"], &rule["shadow"]))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (&"all".into(), &true.into(), &false.into()),
+                (&"all.shadow".into(), &false.into(), &true.into()),
+            ]
+        );
+    }
+}
+
+#[tokio::test]
 async fn every_algorithm_and_cost_of_the_configuration_decides() {
     let rules = "
 rules:

@@ -33,8 +33,8 @@ impl Service {
     /// Starts a service on a memory store, with a clock that the test owns.
     pub(crate) async fn start_with_clock(config: &str, clock: &ManualClock) -> Self {
         let config = parse(config);
-        let rules = config.rules.iter().map(|rule| rule.as_ref().clone());
-        let limiter = Limiter::builder().rules(rules).clock(clock.clone()).build().unwrap();
+        let limiter = Limiter::builder().clock(clock.clone()).build().unwrap();
+        limiter.replace_rules(config.rules.clone());
         Self::run(Server::bind_with_limiter(&config, limiter).await.unwrap())
     }
 
