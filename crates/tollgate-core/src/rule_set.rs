@@ -95,6 +95,11 @@ impl RuleSet {
         })
     }
 
+    /// Tells whether a domain has rules. Requests of one that has none are allowed.
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// Returns the rule that wrote a bucket's key, if it is in force.
     pub fn rule_of(&self, key: &str) -> Option<&Arc<Rule>> {
         let mut names = key.splitn(3, ':');

@@ -27,6 +27,7 @@ pub(crate) struct App {
 pub(crate) struct Hints {
     untrusted_peer: Once,
     no_original_uri: Once,
+    no_rules: Once,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +53,9 @@ impl App {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
+        if !self.limiter.rules().has_domain(attributes.domain()) {
+            self.hints.no_rules(attributes.domain());
+        }
         let start = Instant::now();
         let checked = self.limiter.check_n(attributes, cost).await;
         self.metrics.observe(start.elapsed());
@@ -123,6 +127,16 @@ impl Hints {
                 %peer,
                 "forward auth ignores the forwarded address from a peer that is not trusted, so \
                  all its clients have one ip: add it to trusted_proxies if it is your gateway"
+            );
+        }
+    }
+
+    pub(crate) fn no_rules(&self, domain: &str) {
+        if self.no_rules.is_first() {
+            tracing::warn!(
+                ?domain,
+                "a request names a domain that has no rules, so it is not limited: name one of \
+                 the rules' domains, or none for \"default\""
             );
         }
     }

@@ -207,3 +207,19 @@ async fn g10_slots_are_granted_and_released_here_while_the_store_is_gone() {
         assert_eq!(released.status, 503, "it may be held in the store as well");
     }
 }
+
+#[tokio::test]
+async fn a_store_that_refuses_to_write_shows_in_readiness_until_it_accepts_a_write() {
+    let server = RedisServer::start().unwrap();
+    let rules = "rules: [{ name: all, limit: 100/min, on_store_failure: open }]";
+    let service = Service::start(&config(&server, rules)).await;
+    let body = r#"{"attributes":{"path":"/"}}"#;
+    assert_eq!(service.post("/v1/check", body).await.status, 200);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).unwrap();
+    assert!(service.post("/v1/check", body).await.body.contains("\"mode\":\"open\""));
+    let readiness = service.admin("/readyz").await.body;
+    assert!(readiness.contains("\"store_answers\":false,\"reason\":\"refused\""), "{readiness}");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).unwrap();
+    assert!(service.post("/v1/check", body).await.body.contains("\"mode\":\"exact\""));
+    assert!(service.admin("/readyz").await.body.contains("\"store_answers\":true"));
+}
