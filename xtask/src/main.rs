@@ -1,10 +1,11 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
 #[cfg(test)]
 mod guarantees;
 mod lint;
+mod plots;
 mod setup;
 mod step;
 mod test;
@@ -17,7 +18,8 @@ Usage: cargo xtask COMMAND
   setup   install what the tests need (redis-server, nginx) with apt, as root
   lint    check formatting, lints and documentation
   test    run setup, then every test
-  loom    run the interleaving tests of the memory store (part of test)";
+  loom    run the interleaving tests of the memory store (part of test)
+  plots   draw the plots of docs/algorithms.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::run(),
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
+        ["plots"] => plots::run(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -11,11 +11,19 @@ use crate::console;
 /// changes, and the other commands only what goes wrong.
 pub(crate) fn start(format: LogFormat, command: &Command) {
     let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let wanted = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let wanted = if wanted.is_empty() { level } else { wanted.as_str() };
+    let filter = EnvFilter::try_new(wanted).unwrap_or_else(|error| {
+        let ignored = format!("warning: RUST_LOG={wanted:?} is ignored: {error}\n");
+        console::explain(&ignored);
+        EnvFilter::new(level)
+    });
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_target(false)
+        // It would be told on stderr, which is what cannot be written to, and panics there.
+        .log_internal_errors(false)
         .with_ansi(console::stderr_has_color());
     match format {
         LogFormat::Text => lines.init(),

@@ -131,7 +131,7 @@ fn in_words(rule: &Rule) -> String {
         key => format!(" for each {}", key.join(" and ")),
     };
     let matches: Vec<_> = rule
-        .matching()
+        .matcher()
         .iter()
         .map(|(attribute, patterns)| {
             let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();

@@ -1,7 +1,12 @@
 //! From the tree to the configuration, past every mistake.
 
 mod address;
+mod algorithm;
+mod cost;
+mod doubt;
 mod duration;
+mod exceptions;
+mod failure;
 mod fields;
 mod listen;
 mod matching;
@@ -36,7 +41,15 @@ const FILE: Shape = Shape {
 
 /// All shapes of mappings in the file.
 #[cfg(test)]
-pub(crate) const SHAPES: &[&Shape] = &[&FILE, &listen::LISTEN, &store::STORE, &rule::RULE];
+pub(crate) const SHAPES: &[&Shape] = &[
+    &FILE,
+    &listen::LISTEN,
+    &store::STORE,
+    &exceptions::OVERRIDE,
+    &cost::COST,
+    &cost::COST_ATTRIBUTE,
+    &rule::RULE,
+];
 
 /// Decodes values and collects what is wrong with them. A method that gives `None` has either
 /// found nothing or has reported why there is no value.

@@ -50,6 +50,11 @@ impl Format {
             Self::Toml => format!("{field} = {value:?}"),
         }
     }
+
+    /// Writes a mapping of one field with a text as its value.
+    pub(crate) fn mapping(self, field: &str, value: &str) -> String {
+        format!("{{ {} }}", self.assign_text(field, value))
+    }
 }
 
 impl Source {

@@ -6,6 +6,7 @@ use super::*;
 
 mod documentation;
 mod hostile;
+mod rules;
 
 fn errors(text: &str) -> ConfigErrors {
     Config::parse(text, "t.yaml").expect_err("the text is wrong")
@@ -17,7 +18,7 @@ fn charged(config: &Config, pairs: &[(&'static str, &'static str)]) -> Vec<Strin
     for (name, value) in pairs {
         attributes.insert(*name, *value);
     }
-    config.rules.charges(&attributes).map(|(_, key)| key).collect()
+    config.rules.charges(&attributes).map(|applied| applied.key).collect()
 }
 
 #[test]
@@ -90,8 +91,9 @@ fn a_mistake_fits_one_line_of_a_log() {
     assert_eq!(
         lines,
         ["t.yaml:4:5: a rule has no field `brust`: did you mean `burst`?: its fields are `name`, \
-          `domain`, `match`, `key`, `limit`, `burst`, `algorithm`, `on_store_failure`, \
-          `local_share`, `missing`, `shadow`, `hot_keys`"]
+          `domain`, `match`, `key`, `limit`, `burst`, `algorithm`, `cells`, `lease`, `cost`, \
+          `overrides`, `unlimited`, `blocked`, `on_store_failure`, `local_share`, `missing`, \
+          `shadow`, `shadow_limit`, `shadow_burst`, `hot_keys`"]
     );
     let empty = self::errors("rules: []");
     assert_eq!(

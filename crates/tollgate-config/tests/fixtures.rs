@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate_config::Config;
+use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
 fn every_mistake_is_shown_with_its_line_and_what_to_write() {
@@ -23,7 +24,7 @@ fn every_mistake_is_shown_with_its_line_and_what_to_write() {
         }
         errors.to_string()
     });
-    assert!(count >= 80, "{count} files");
+    assert!(count >= 102, "{count} files");
 }
 
 #[test]
@@ -31,7 +32,7 @@ fn good_files_give_what_they_say() {
     let count = compare("fixtures/good", |path| {
         dump(&Config::read(path).unwrap_or_else(|errors| panic!("{errors}")))
     });
-    assert!(count >= 14, "{count} files");
+    assert!(count >= 19, "{count} files");
 }
 
 /// Compares every file of a directory with its `.expected` file, and returns how many there were.
@@ -59,6 +60,15 @@ fn compare(directory: &str, actual: impl Fn(&Path) -> String) -> usize {
     paths.len()
 }
 
+fn matcher(matcher: &Matcher) -> String {
+    let conditions = matcher.iter().map(|(attribute, patterns)| {
+        let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();
+        format!("{attribute} {patterns:?}")
+    });
+    let conditions: Vec<_> = conditions.collect();
+    if conditions.is_empty() { "all".to_owned() } else { conditions.join(" and ") }
+}
+
 fn dump(config: &Config) -> String {
     let mut text = String::new();
     writeln!(text, "{:?}\n{:?}", config.listen, config.store).unwrap();
@@ -66,12 +76,26 @@ fn dump(config: &Config) -> String {
     let mut rules: Vec<_> = config.rules.iter().collect();
     rules.sort_by_key(|rule| (rule.domain(), rule.name()));
     for rule in rules {
-        let quota = rule.quota();
-        writeln!(text, "rule {}/{}: {quota}", rule.domain(), rule.name()).unwrap();
+        let (quota, algorithm) = (rule.quota(), rule.quota().algorithm());
+        writeln!(text, "rule {}/{}: {quota}, {algorithm:?}", rule.domain(), rule.name()).unwrap();
         writeln!(text, "  key {:?}, missing {:?}", rule.key(), rule.missing()).unwrap();
-        for (attribute, patterns) in rule.matching() {
-            let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();
-            writeln!(text, "  match {attribute} {patterns:?}").unwrap();
+        writeln!(text, "  match {}", matcher(rule.matcher())).unwrap();
+        match rule.cost() {
+            CostRule::One => {}
+            CostRule::PerMatch(costs) => {
+                for (one, cost) in costs {
+                    writeln!(text, "  cost {cost} for {}", matcher(one)).unwrap();
+                }
+            }
+            cost => writeln!(text, "  cost {cost:?}").unwrap(),
+        }
+        for exception in rule.exceptions() {
+            write!(text, "  for {}: ", matcher(&exception.matcher)).unwrap();
+            match &exception.treatment {
+                Treatment::Quota(quota) => writeln!(text, "{quota}, {:?}", quota.algorithm()),
+                treatment => writeln!(text, "{treatment:?}"),
+            }
+            .unwrap();
         }
         let (policy, share) = (rule.failure_policy().as_str(), rule.local_share());
         writeln!(text, "  {policy}, {share:?}, shadow {}", rule.is_shadow()).unwrap();

@@ -1,15 +1,16 @@
-//! Several buckets charged by one request: all spend or none.
+//! One bucket that a request is charged to.
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::cost::Cost;
 use crate::decision::Decision;
+use crate::judgement::{AnyView, Judgement};
 use crate::quota::Quota;
+use crate::state::{Change, State};
 use crate::store::StoreError;
+use crate::ticket::Ticket;
 use crate::time::Timestamp;
-use crate::token_bucket::{Bucket, Change, Judgement, TokenBucket};
+use crate::view::View;
 
 /// One bucket that a request is charged to.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,9 @@ pub struct Charge<'a> {
     pub cost: Cost,
     /// Whether the bucket is judged and counted but never denies.
     pub shadow: bool,
+    /// Under which id slots are held, a reservation is kept, or a refund is made once. Without one
+    /// a charge to a concurrency quota is judged and takes nothing.
+    pub ticket: Option<Ticket>,
 }
 
 impl<'a> Charge<'a> {
@@ -30,11 +34,62 @@ impl<'a> Charge<'a> {
 
     /// Makes an enforced charge of `cost` to the bucket at `key`.
     pub const fn new(key: &'a str, quota: &'a Quota, cost: Cost) -> Self {
-        Self { key, quota, cost, shadow: false }
+        Self { key, quota, cost, shadow: false, ticket: None }
     }
 
-    const fn bucket(&self, max_clock_skew: Duration) -> TokenBucket<'a> {
-        TokenBucket::new(self.quota).with_max_clock_skew(max_clock_skew)
+    /// Makes the charge a shadow charge, or an enforced one again.
+    #[must_use]
+    pub const fn with_shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Sets the id under which something is held or done.
+    #[must_use]
+    pub const fn with_ticket(mut self, ticket: Ticket) -> Self {
+        self.ticket = Some(ticket);
+        self
+    }
+
+    /// Decides whether the cost fits at `now`, and spends it if it does.
+    ///
+    /// A cost of 0 is a peek. A cost above the burst is denied like any that does not fit, but it
+    /// can never succeed: callers sort it out first by [`Quota::admits`].
+    pub fn decide(
+        &self,
+        state: Option<&State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> (Decision, Change) {
+        match self.judge(state, max_clock_skew, now) {
+            Judgement::Fit(fit) => fit.spend(),
+            Judgement::Shortfall(shortfall) => shortfall.deny(),
+        }
+    }
+
+    /// Judges whether the cost fits at `now`, and leaves it to the caller whether it is spent.
+    pub fn judge<'s>(
+        &self,
+        state: Option<&'s State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> Judgement<'s>
+    where
+        'a: 's,
+    {
+        AnyView::new(self, state, max_clock_skew, now).judge(self.cost)
+    }
+
+    /// Gives the cost back, never beyond the burst. A bucket that becomes full is removed.
+    ///
+    /// The decision is an allowance that tells the state after the refund.
+    pub fn refund(
+        &self,
+        state: Option<&State>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> (Decision, Change) {
+        AnyView::new(self, state, max_clock_skew, now).refund(self.cost)
     }
 
     /// Checks what every store requires of the charges of one request.
@@ -64,152 +119,13 @@ impl<'a> Charge<'a> {
     }
 }
 
-/// What a store does with the charges of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Spends every cost if every enforced charge is allowed, and nothing otherwise.
-    Spend,
-    /// Judges every cost and spends nothing.
-    Look,
-    /// Gives every cost back, never beyond a burst.
-    Refund,
-}
-
-/// The decisions on the charges of one request, in their order.
-pub type Decisions = SmallVec<[Decision; 2]>;
-
-/// The changes to the buckets of one request, in the charges' order.
-pub type Changes = SmallVec<[Change; 2]>;
-
-/// Decides the charges of one request together (G7).
-///
-/// `buckets[i]` is the stored state of `charges[i]`, `None` for a full bucket. An enforced charge
-/// spends only if every enforced charge is allowed; a shadow charge spends whenever it is itself
-/// allowed, so that its own count does not depend on the other rules. An enforced charge that is
-/// allowed but not spent is reported with what is there now.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate_core::{Change, Charge, Cost, Operation, Quota, Timestamp, decide_together};
-///
-/// let (wide, narrow) = (Quota::new("10/s".parse()?, 10)?, Quota::new("1/s".parse()?, 1)?);
-/// let charges = [
-///     Charge::new("all", &wide, Cost::new(2)),
-///     Charge::new("alice", &narrow, Cost::new(2)),
-/// ];
-/// let skew = tollgate_core::MAX_CLOCK_SKEW_DEFAULT;
-/// let (decisions, changes) =
-///     decide_together(Operation::Spend, &charges, &[None, None], skew, Timestamp::EPOCH);
-/// assert!(decisions[0].is_allow() && decisions[1].is_deny());
-/// assert_eq!(decisions[0].remaining(), 10);
-/// assert_eq!(changes[..], [Change::Keep, Change::Keep]);
-/// # Ok::<(), tollgate_core::QuotaError>(())
-/// ```
-pub fn decide_together(
-    operation: Operation,
-    charges: &[Charge<'_>],
-    buckets: &[Option<Bucket>],
-    max_clock_skew: Duration,
-    now: Timestamp,
-) -> (Decisions, Changes) {
-    debug_assert_eq!(charges.len(), buckets.len(), "one state per charge");
-    let charged = charges.iter().zip(buckets);
-    if operation == Operation::Refund {
-        return charged
-            .map(|(charge, bucket)| {
-                charge.bucket(max_clock_skew).refund(bucket.as_ref(), charge.cost, now)
-            })
-            .unzip();
-    }
-    let judgements: SmallVec<[(bool, Judgement<'_>); 2]> = charged
-        .map(|(charge, bucket)| {
-            (charge.shadow, charge.bucket(max_clock_skew).judge(bucket.as_ref(), charge.cost, now))
-        })
-        .collect();
-    let admitted = judgements.iter().all(|(shadow, judgement)| *shadow || judgement.is_fit());
-    judgements
-        .into_iter()
-        .map(|(shadow, judgement)| match judgement {
-            Judgement::Fit(fit) if operation == Operation::Spend && (admitted || shadow) => {
-                fit.spend()
-            }
-            judgement => judgement.keep(),
-        })
-        .unzip()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token_bucket::MAX_CLOCK_SKEW_DEFAULT;
-
-    const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-
-    fn quota(burst: u64) -> Quota {
-        Quota::new("1/s".parse().unwrap(), burst).unwrap()
-    }
-
-    fn spend(charges: &[Charge<'_>]) -> (Decisions, Changes) {
-        let absent = vec![None; charges.len()];
-        decide_together(Operation::Spend, charges, &absent, MAX_CLOCK_SKEW_DEFAULT, NOW)
-    }
-
-    #[test]
-    fn g7_all_spend_when_all_are_allowed() {
-        let (a, b) = (quota(5), quota(9));
-        let charges = [Charge::new("a", &a, Cost::new(2)), Charge::new("b", &b, Cost::new(3))];
-        let (decisions, changes) = spend(&charges);
-        assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (3, 6));
-        assert!(changes.iter().all(|change| matches!(change, Change::Store(_))));
-    }
-
-    #[test]
-    fn g7_none_spends_when_one_denies() {
-        let (a, b) = (quota(5), quota(9));
-        let charges = [Charge::new("a", &a, Cost::new(2)), Charge::new("b", &b, Cost::new(10))];
-        let (decisions, changes) = spend(&charges);
-        assert!(decisions[0].is_allow() && decisions[1].is_deny());
-        assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (5, 9));
-        assert_eq!(changes[..], [Change::Keep, Change::Keep]);
-    }
-
-    #[test]
-    fn a_shadow_charge_never_denies_the_others() {
-        let (a, b) = (quota(5), quota(1));
-        let mut shadow = Charge::new("b", &b, Cost::new(2));
-        shadow.shadow = true;
-        let (decisions, changes) = spend(&[Charge::new("a", &a, Cost::new(2)), shadow]);
-        assert!(decisions[0].is_allow() && decisions[1].is_deny());
-        assert!(matches!(changes[0], Change::Store(_)));
-        assert_eq!(changes[1], Change::Keep);
-    }
-
-    #[test]
-    fn a_shadow_charge_counts_even_when_an_enforced_one_denies() {
-        let (a, b) = (quota(1), quota(5));
-        let mut shadow = Charge::new("b", &b, Cost::new(2));
-        shadow.shadow = true;
-        let (decisions, changes) = spend(&[Charge::new("a", &a, Cost::new(2)), shadow]);
-        assert!(decisions[0].is_deny());
-        assert_eq!(decisions[1].remaining(), 3);
-        assert_eq!(changes[0], Change::Keep);
-        assert!(matches!(changes[1], Change::Store(_)));
-    }
-
-    #[test]
-    fn g3_a_look_spends_nothing() {
-        let a = quota(5);
-        let charges = [Charge::new("a", &a, Cost::new(5))];
-        let (decisions, changes) =
-            decide_together(Operation::Look, &charges, &[None], MAX_CLOCK_SKEW_DEFAULT, NOW);
-        assert_eq!(decisions[0].remaining(), 5);
-        assert_eq!(changes[..], [Change::Keep]);
-    }
 
     #[test]
     fn two_charges_of_one_key_are_refused() {
-        let a = quota(5);
+        let a = Quota::new("1/s".parse().unwrap(), 5).unwrap();
         let twice = [Charge::new("a", &a, Cost::ONE), Charge::new("a", &a, Cost::ONE)];
         let error = Charge::validate(&twice).unwrap_err();
         assert!(error.is_invalid());

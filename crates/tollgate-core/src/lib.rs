@@ -22,30 +22,62 @@
 //! The ids G1 to G11 in these docs are those of the guarantees that Tollgate states and tests; see
 //! `docs/guarantees.md`.
 
+pub mod concurrency;
+pub mod fixed_window;
 pub mod key;
+pub mod leaky_bucket;
+pub mod sliding_log;
+pub mod sliding_window;
 pub mod token_bucket;
 
+mod algorithm;
 mod attributes;
 mod charge;
 mod cost;
+mod cost_rule;
 mod decision;
+mod edit;
+mod exception;
+mod failure_policy;
+mod fraction;
+mod judgement;
+mod matcher;
+mod operation;
 mod pattern;
 mod quota;
 mod rate;
+mod record;
 mod rule;
 mod rule_set;
+mod state;
 mod store;
+mod ticket;
 mod time;
+mod together;
+mod view;
 
+pub use crate::algorithm::Algorithm;
 pub use crate::attributes::{Attributes, DOMAIN_DEFAULT};
-pub use crate::charge::{Changes, Charge, Decisions, Operation, decide_together};
+pub use crate::charge::Charge;
 pub use crate::cost::Cost;
+pub use crate::cost_rule::{CostError, CostRule};
 pub use crate::decision::{Allow, Decision, Deny};
+pub use crate::edit::Edit;
+pub use crate::exception::{Exception, Treatment};
+pub use crate::failure_policy::{FailurePolicy, LocalShare};
+pub use crate::fraction::Fraction;
+pub use crate::judgement::{Fit, Judgement, Shortfall};
+pub use crate::matcher::Matcher;
+pub use crate::operation::Operation;
 pub use crate::pattern::Pattern;
 pub use crate::quota::{Quota, QuotaError};
 pub use crate::rate::Rate;
-pub use crate::rule::{FailurePolicy, Fraction, LocalShare, Missing, Rule, RuleError};
-pub use crate::rule_set::RuleSet;
+pub use crate::record::{Record, RecordChange};
+pub use crate::rule::{Missing, Rule, RuleError};
+pub use crate::rule_set::{Applied, RuleSet};
+pub use crate::state::{Change, State};
 pub use crate::store::{Store, StoreError, StoreErrorKind};
+pub use crate::ticket::Ticket;
 pub use crate::time::Timestamp;
-pub use crate::token_bucket::{Bucket, Change, MAX_CLOCK_SKEW_DEFAULT, TokenBucket};
+pub use crate::together::{Decisions, Effects, Stored, decide_together};
+pub use crate::token_bucket::{Bucket, MAX_CLOCK_SKEW_DEFAULT};

@@ -1,19 +1,22 @@
 //! A rate with a burst, scaled so that all arithmetic is exact.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
+use crate::algorithm::Algorithm;
 use crate::cost::Cost;
 use crate::rate::Rate;
 
-/// How fast a bucket refills and how much it holds.
+/// How much may be spent: a rate, a burst and the algorithm that counts them.
 ///
 /// `burst` is inclusive: a full bucket admits exactly `burst` units at once. It lies in
-/// `1 ..= 2_147_483_647`.
+/// `1 ..= 2_147_483_647`. For the algorithms that count in windows the burst is the units of the
+/// rate; for concurrency it is the number of slots, and the rate is that number per lease.
 ///
 /// # Exactness
 ///
-/// A bucket's content is kept as `level = tokens * scale`, where `units / scale` is the rate in
+/// The content of a token bucket or a leaky bucket is kept as `level = tokens * scale`, where `units / scale` is the rate in
 /// lowest terms and time runs in ticks: `dt` ticks add `dt * units` to the level, and the level
 /// ends at `burst * scale`. Nothing is rounded, so nothing drifts. A tick is 1 µs; only when
 /// `burst * scale` would pass 2^53 (Lua's numbers are doubles) is it coarsened to 10 µs, 100 µs and
@@ -35,6 +38,7 @@ use crate::rate::Rate;
 pub struct Quota {
     rate: Rate,
     burst: u32,
+    algorithm: Algorithm,
     tick_us: u32,
     units_per_tick: u64,
     scale: u64,
@@ -49,7 +53,19 @@ impl Quota {
 
     const TICKS_US: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
-    /// Makes the quota that refills at `rate` and holds `burst` units.
+    /// The most units of a sliding log: 10,000.
+    pub const LOG_UNITS_MAX: u64 = 10_000;
+
+    /// The most slots of a concurrency quota: 10,000.
+    pub const SLOTS_MAX: u64 = 10_000;
+
+    /// The most cells of a sliding window: 100.
+    pub const CELLS_MAX: u16 = 100;
+
+    /// The longest lease of a concurrency quota: 1 day.
+    pub const LEASE_TTL_MAX: Duration = Duration::from_secs(86_400);
+
+    /// Makes the token bucket that refills at `rate` and holds `burst` units.
     ///
     /// # Errors
     ///
@@ -57,6 +73,90 @@ impl Quota {
     /// together cannot be counted exactly even in ticks of one second. A period of whole seconds
     /// of at most 48 days can be combined with every burst.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
+        Self::scaled(rate, burst, Algorithm::TokenBucket)
+    }
+
+    /// Makes the leaky bucket whose queue holds `burst` units and drains at `rate`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn leaky_bucket(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
+        Self::scaled(rate, burst, Algorithm::LeakyBucket)
+    }
+
+    /// Makes the fixed window that admits the units of `rate` in each of its periods, which are
+    /// aligned to multiples of the period since the epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if the units are above [`BURST_MAX`](Self::BURST_MAX).
+    pub fn fixed_window(rate: Rate) -> Result<Self, QuotaError> {
+        Self::windowed(rate, Self::BURST_MAX, Algorithm::FixedWindow)
+    }
+
+    /// Makes the sliding window that admits the units of `rate` in any interval of its period's
+    /// length, counted in `cells`.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if the units are above [`BURST_MAX`](Self::BURST_MAX), or if there are more
+    /// than [`CELLS_MAX`](Self::CELLS_MAX) cells or more cells than microseconds in the period.
+    pub fn sliding_window(rate: Rate, cells: NonZeroU16) -> Result<Self, QuotaError> {
+        if cells.get() > Self::CELLS_MAX || u64::from(cells.get()) > rate.period_us() {
+            return Err(QuotaError::cells(format!(
+                "{cells} cells are too many: give at most {}, and at most one per microsecond",
+                Self::CELLS_MAX
+            )));
+        }
+        Self::windowed(rate, Self::BURST_MAX, Algorithm::SlidingWindow { cells })
+    }
+
+    /// Makes the sliding log that admits the units of `rate` in any interval of its period's
+    /// length, and remembers each request to do so.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if the units are above [`LOG_UNITS_MAX`](Self::LOG_UNITS_MAX).
+    pub fn sliding_log(rate: Rate) -> Result<Self, QuotaError> {
+        Self::windowed(rate, Self::LOG_UNITS_MAX, Algorithm::SlidingLog)
+    }
+
+    /// Makes the concurrency quota of at most `slots` in flight, each for at most `lease_ttl`
+    /// unless its holder renews it.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if `slots` is 0 or above [`SLOTS_MAX`](Self::SLOTS_MAX), or if `lease_ttl` is
+    /// below 1 ms, above [`LEASE_TTL_MAX`](Self::LEASE_TTL_MAX) or not in whole microseconds.
+    pub fn concurrency(slots: u64, lease_ttl: Duration) -> Result<Self, QuotaError> {
+        if slots == 0 || slots > Self::SLOTS_MAX {
+            return Err(QuotaError::burst(format!(
+                "{slots} slots in flight are out of range: give 1 to {}",
+                Self::SLOTS_MAX
+            )));
+        }
+        if lease_ttl < Duration::from_millis(1) || lease_ttl > Self::LEASE_TTL_MAX {
+            return Err(QuotaError::rate(format!(
+                "lease of {lease_ttl:?} is out of range: give 1ms to 1day"
+            )));
+        }
+        let rate = Rate::new(slots, lease_ttl)?;
+        Self::windowed(rate, Self::SLOTS_MAX, Algorithm::Concurrency { lease_ttl })
+    }
+
+    fn windowed(rate: Rate, units_max: u64, algorithm: Algorithm) -> Result<Self, QuotaError> {
+        let burst = u32::try_from(rate.units()).ok().filter(|units| u64::from(*units) <= units_max);
+        let burst = burst.ok_or_else(|| {
+            QuotaError::burst(format!(
+                "{} units of rate {rate} are above the most of {units_max} for {algorithm}",
+                rate.units()
+            ))
+        })?;
+        Ok(Self { rate, burst, algorithm, tick_us: 1, units_per_tick: 0, scale: 0 })
+    }
+
+    fn scaled(rate: Rate, burst: u64, algorithm: Algorithm) -> Result<Self, QuotaError> {
         if burst == 0 {
             return Err(QuotaError::burst(
                 "burst 0 would deny every request: give at least 1".to_owned(),
@@ -74,6 +174,7 @@ impl Quota {
         Self::TICKS_US
             .into_iter()
             .find_map(|tick_us| Self::in_ticks(rate, burst, tick_us))
+            .map(|quota| Self { algorithm, ..quota })
             .ok_or_else(|| QuotaError::unrepresentable(rate, burst))
     }
 
@@ -104,7 +205,8 @@ impl Quota {
         let scale = u64::try_from(period / divisor).ok()?;
         let level_max = scale.checked_mul(u64::from(burst))?;
         let exact = level_max <= Self::LEVEL_MAX && units_per_tick <= Self::LEVEL_MAX;
-        exact.then_some(Self { rate, burst, tick_us, units_per_tick, scale })
+        let algorithm = Algorithm::TokenBucket;
+        exact.then_some(Self { rate, burst, algorithm, tick_us, units_per_tick, scale })
     }
 
     /// Returns the sustained rate.
@@ -117,6 +219,11 @@ impl Quota {
         self.burst
     }
 
+    /// Returns the algorithm that counts.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// Tells whether `cost` can ever be admitted, that is, whether it is at most the burst.
     pub const fn admits(&self, cost: Cost) -> bool {
         cost.units() <= self.burst as u64
@@ -127,24 +234,48 @@ impl Quota {
         self.tick_us
     }
 
-    /// Returns what one tick adds to the level.
+    /// Returns what one tick adds to the level of a token bucket or leaky bucket, 0 for others.
     pub const fn units_per_tick(&self) -> u64 {
         self.units_per_tick
     }
 
-    /// Returns the level of one token.
+    /// Returns the level of one unit in a token bucket or leaky bucket, 0 for others.
     pub const fn scale(&self) -> u64 {
         self.scale
     }
 
-    /// Returns the level of a full bucket, `burst * scale`, at most 2^53.
+    /// Returns the level of a full token bucket or an empty leaky bucket, `burst * scale`, at most
+    /// 2^53, and 0 for others.
     pub const fn level_max(&self) -> u64 {
         self.burst as u64 * self.scale
     }
 
-    /// Returns the time that fills an empty bucket.
+    /// Returns the longest time until nothing spent is counted any more: for a token bucket the
+    /// time that fills an empty one.
     pub fn fill_time(&self) -> Duration {
-        self.ticks_to_gain(self.level_max())
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => self.ticks_to_gain(self.level_max()),
+            Algorithm::SlidingWindow { cells } => {
+                let cells = u64::from(cells.get());
+                Duration::from_micros(self.rate.period_us().div_ceil(cells) * (cells + 1))
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::Concurrency { .. } => {
+                self.rate.period()
+            }
+        }
+    }
+
+    /// Returns the shortest time in which `units` can become available when none are: exact for
+    /// the two buckets, zero for the algorithms that count in windows, where all may come at once.
+    pub fn time_to_gain(&self, units: u64) -> Duration {
+        match self.units_per_tick {
+            0 => Duration::ZERO,
+            _ => self.ticks_to_gain(units.saturating_mul(self.scale)),
+        }
+    }
+
+    pub(crate) const fn period_us(&self) -> u64 {
+        self.rate.period_us()
     }
 
     /// Returns the whole ticks, as a duration, after which the level has risen by `level` or more.
@@ -159,7 +290,13 @@ impl Quota {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} burst {}", self.rate, self.burst)
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                write!(f, "{} burst {}", self.rate, self.burst)
+            }
+            Algorithm::Concurrency { .. } => write!(f, "{} in flight", self.burst),
+            _ => self.rate.fmt(f),
+        }
     }
 }
 
@@ -183,6 +320,7 @@ pub struct QuotaError {
 enum Part {
     Rate,
     Burst,
+    Cells,
     Combination,
 }
 
@@ -193,6 +331,10 @@ impl QuotaError {
 
     const fn burst(message: String) -> Self {
         Self { part: Part::Burst, message }
+    }
+
+    const fn cells(message: String) -> Self {
+        Self { part: Part::Cells, message }
     }
 
     fn unrepresentable(rate: Rate, burst: u32) -> Self {
@@ -217,6 +359,11 @@ impl QuotaError {
     /// Tells whether the burst alone is at fault.
     pub fn is_burst(&self) -> bool {
         self.part == Part::Burst
+    }
+
+    /// Tells whether the number of cells is at fault.
+    pub fn is_cells(&self) -> bool {
+        self.part == Part::Cells
     }
 
     /// Tells whether rate and burst are each valid but cannot be counted exactly together.

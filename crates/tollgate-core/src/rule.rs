@@ -4,16 +4,19 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::attributes::{Attributes, DOMAIN_DEFAULT};
+use crate::cost_rule::CostRule;
+use crate::exception::{Exception, Treatment};
+use crate::failure_policy::{FailurePolicy, LocalShare};
+use crate::fraction::Fraction;
 use crate::key;
-use crate::pattern::Pattern;
+use crate::matcher::Matcher;
 use crate::quota::{Quota, QuotaError};
-use crate::rate::Rate;
 
 /// A named limit: which requests it applies to, what makes its buckets, and their quota.
 ///
-/// A rule applies to a request of its domain when every [`matching`](Self::matching) attribute
-/// matches and every attribute of its [`key`](Self::key) is present. It then charges one bucket
-/// per combination of the key's values; without a key, one bucket for all.
+/// A rule applies to a request of its domain when its [`matcher`](Self::matcher) does and every
+/// attribute of its [`key`](Self::key) is present. It then charges one bucket per combination of
+/// the key's values; without a key, one bucket for all.
 ///
 /// # Examples
 ///
@@ -32,9 +35,12 @@ use crate::rate::Rate;
 pub struct Rule {
     name: String,
     domain: String,
-    matches: Vec<(String, Vec<Pattern>)>,
+    matcher: Matcher,
     key: Vec<String>,
     quota: Quota,
+    shadow_quota: Option<Quota>,
+    cost: CostRule,
+    exceptions: Vec<Exception>,
     missing: Missing,
     shadow: bool,
     on_store_failure: FailurePolicy,
@@ -51,116 +57,6 @@ pub enum Missing {
     Share,
 }
 
-/// What a rule answers when the store cannot answer within its deadline (G10).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FailurePolicy {
-    /// This node's own in-memory bucket decides, with a share of the quota.
-    #[default]
-    Local,
-    /// The request is allowed.
-    Open,
-    /// The request is refused as a store failure.
-    Closed,
-}
-
-impl FailurePolicy {
-    /// Returns the policy as the configuration writes it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-/// Which part of a rule's quota one node grants on its own under [`FailurePolicy::Local`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LocalShare {
-    /// The quota divided by the number of live nodes.
-    #[default]
-    Auto,
-    /// A fixed fraction of the quota.
-    Fraction(Fraction),
-}
-
-/// An exact fraction above 0 and at most 1.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate_core::Fraction;
-///
-/// let share = Fraction::parse("0.8").unwrap();
-/// assert_eq!((share.numerator().get(), share.denominator().get()), (8, 10));
-/// assert_eq!(Fraction::parse("0"), None);
-/// assert_eq!(Fraction::parse("1.5"), None);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fraction {
-    numerator: NonZeroU32,
-    denominator: NonZeroU32,
-}
-
-impl Fraction {
-    /// The whole.
-    pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
-
-    /// Makes the fraction 1 / `denominator`.
-    pub const fn one_of(denominator: NonZeroU32) -> Self {
-        Self { numerator: NonZeroU32::MIN, denominator }
-    }
-
-    /// Parses a decimal such as `0.8` or `1`, with at most 6 decimals. Gives `None` for anything
-    /// that is not above 0 and at most 1.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 6 {
-            return None;
-        }
-        let denominator = 10_u32.pow(u32::try_from(decimals.len()).ok()?);
-        let tail = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
-        let numerator = whole.parse::<u32>().ok()?.checked_mul(denominator)?.checked_add(tail)?;
-        if numerator > denominator {
-            return None;
-        }
-        Some(Self {
-            numerator: NonZeroU32::new(numerator)?,
-            denominator: NonZeroU32::new(denominator)?,
-        })
-    }
-
-    /// Returns the numerator.
-    pub const fn numerator(self) -> NonZeroU32 {
-        self.numerator
-    }
-
-    /// Returns the denominator.
-    pub const fn denominator(self) -> NonZeroU32 {
-        self.denominator
-    }
-
-    /// Returns this part of `quota`: the rate exactly, the burst rounded down but at least 1.
-    ///
-    /// # Errors
-    ///
-    /// [`QuotaError`] if the part is below the lowest rate or cannot be counted exactly.
-    pub fn of(self, quota: &Quota) -> Result<Quota, QuotaError> {
-        if self.numerator == self.denominator {
-            return Ok(*quota);
-        }
-        let (numerator, denominator) = (self.numerator.get(), self.denominator.get());
-        let units = quota.rate().units().checked_mul(u64::from(numerator));
-        let period = quota.rate().period().checked_mul(denominator);
-        let (Some(units), Some(period)) = (units, period) else {
-            return Err(QuotaError::rate(format!("rate {} is too high to divide", quota.rate())));
-        };
-        let burst = u64::from(quota.burst()) * u64::from(numerator) / u64::from(denominator);
-        Quota::new(Rate::new(units, period)?, burst.max(1))
-    }
-}
-
 impl Rule {
     /// The most attributes in one key: 8.
     pub const KEY_COUNT_MAX: usize = 8;
@@ -171,9 +67,12 @@ impl Rule {
         Self {
             name: name.into(),
             domain: DOMAIN_DEFAULT.to_owned(),
-            matches: Vec::new(),
+            matcher: Matcher::new(),
             key: Vec::new(),
             quota,
+            shadow_quota: None,
+            cost: CostRule::default(),
+            exceptions: Vec::new(),
             missing: Missing::default(),
             shadow: false,
             on_store_failure: FailurePolicy::default(),
@@ -188,15 +87,15 @@ impl Rule {
         self
     }
 
-    /// Requires that `attribute` is present and matches one of `patterns`; see [`Pattern`].
+    /// Requires that `attribute` is present and matches one of `patterns`; see
+    /// [`Pattern`](crate::Pattern).
     #[must_use]
     pub fn with_match<P: Into<String>>(
         mut self,
         attribute: impl Into<String>,
         patterns: impl IntoIterator<Item = P>,
     ) -> Self {
-        let patterns = patterns.into_iter().map(Pattern::new).collect();
-        self.matches.push((attribute.into(), patterns));
+        self.matcher = self.matcher.with(attribute, patterns);
         self
     }
 
@@ -218,6 +117,30 @@ impl Rule {
     #[must_use]
     pub const fn with_shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
+        self
+    }
+
+    /// Adds a second quota in shadow: it is judged and counted in buckets of its own, and reported
+    /// as the rule `<name>.shadow`, but never denies. So a new limit can be watched beside the one
+    /// in force.
+    #[must_use]
+    pub const fn with_shadow_quota(mut self, quota: Quota) -> Self {
+        self.shadow_quota = Some(quota);
+        self
+    }
+
+    /// Sets what a request costs. The default is one unit.
+    #[must_use]
+    pub fn with_cost(mut self, cost: CostRule) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Adds an exception: for requests that match, `treatment` holds instead. The first exception
+    /// that matches counts.
+    #[must_use]
+    pub fn with_exception(mut self, matcher: Matcher, treatment: Treatment) -> Self {
+        self.exceptions.push(Exception { matcher, treatment });
         self
     }
 
@@ -250,12 +173,33 @@ impl Rule {
         &self.key
     }
 
-    /// Returns what is matched: attributes, each with the patterns of which one must match.
-    pub fn matching(&self) -> &[(String, Vec<Pattern>)] {
-        &self.matches
+    /// Returns which requests of the domain the rule applies to.
+    pub const fn matcher(&self) -> &Matcher {
+        &self.matcher
     }
 
-    /// Returns the quota of each bucket.
+    /// Returns what a request costs.
+    pub const fn cost(&self) -> &CostRule {
+        &self.cost
+    }
+
+    /// Returns the exceptions, in the order in which they are tried.
+    pub fn exceptions(&self) -> &[Exception] {
+        &self.exceptions
+    }
+
+    /// Returns which exception holds for a request, if one does: the first that matches.
+    pub fn exception(&self, attributes: &Attributes) -> Option<usize> {
+        self.exceptions.iter().position(|one| one.matcher.matches(attributes))
+    }
+
+    /// Returns what holds under an exception, or without one.
+    pub fn treatment(&self, exception: Option<usize>) -> Treatment {
+        let exception = exception.and_then(|index| self.exceptions.get(index));
+        exception.map_or(Treatment::Quota(self.quota), |one| one.treatment)
+    }
+
+    /// Returns the quota of each bucket that no exception concerns.
     pub const fn quota(&self) -> &Quota {
         &self.quota
     }
@@ -280,26 +224,23 @@ impl Rule {
         self.local_share
     }
 
-    /// Returns the quota that one of `nodes` live nodes grants on its own under
+    /// Returns the part of `quota` that one of `nodes` live nodes grants on its own under
     /// [`FailurePolicy::Local`].
     ///
     /// # Errors
     ///
-    /// [`QuotaError`] if that part of the quota cannot be counted exactly.
-    pub fn local_quota(&self, nodes: NonZeroU32) -> Result<Quota, QuotaError> {
+    /// [`QuotaError`] if that part cannot be counted exactly.
+    pub fn local_part(&self, quota: &Quota, nodes: NonZeroU32) -> Result<Quota, QuotaError> {
         match self.local_share {
-            LocalShare::Auto => Fraction::one_of(nodes).of(&self.quota),
-            LocalShare::Fraction(fraction) => fraction.of(&self.quota),
+            LocalShare::Auto => Fraction::one_of(nodes).of(quota),
+            LocalShare::Fraction(fraction) => fraction.of(quota),
         }
     }
 
     /// Tells whether the rule applies to a request.
     pub fn applies(&self, attributes: &Attributes) -> bool {
         self.domain == attributes.domain()
-            && self.matches.iter().all(|(name, patterns)| {
-                let value = attributes.value(name);
-                value.is_some_and(|value| patterns.iter().any(|pattern| pattern.matches(value)))
-            })
+            && self.matcher.matches(attributes)
             && (self.missing == Missing::Share
                 || self.key.iter().all(|name| attributes.value(name).is_some()))
     }
@@ -342,18 +283,56 @@ impl Rule {
                 return Err(self.error(format!("key names the attribute {name:?} twice")));
             }
         }
-        if let Err(error) = self.local_quota(NonZeroU32::MIN) {
-            return Err(self.error(format!("local share of the quota: {error}")));
+        self.validate_matcher("match", &self.matcher)?;
+        self.validate_quota(&self.quota)?;
+        for exception in &self.exceptions {
+            self.validate_matcher("match of an exception", &exception.matcher)?;
+            if exception.matcher.is_empty() {
+                return Err(self.error(
+                    "an exception matches every request: change the rule instead".to_owned(),
+                ));
+            }
+            if let Treatment::Quota(quota) = &exception.treatment {
+                self.validate_quota(quota)?;
+            }
         }
-        for (attribute, patterns) in &self.matches {
-            named("matched attribute", attribute)?;
+        match &self.cost {
+            CostRule::One | CostRule::Constant(_) => Ok(()),
+            CostRule::Attribute(name) => named("cost attribute", name),
+            CostRule::PerMatch(costs) => costs
+                .iter()
+                .try_for_each(|(matcher, _)| self.validate_matcher("match of a cost", matcher)),
+        }
+    }
+
+    fn validate_quota(&self, quota: &Quota) -> Result<(), RuleError> {
+        let part = self.local_part(quota, NonZeroU32::MIN);
+        part.map(drop).map_err(|error| self.error(format!("local share of the quota: {error}")))
+    }
+
+    fn validate_matcher(&self, field: &str, matcher: &Matcher) -> Result<(), RuleError> {
+        for (attribute, patterns) in matcher.iter() {
+            if !key::is_name(attribute) {
+                return Err(self.error(format!(
+                    "{field}: attribute {attribute:?} must be 1 to {} letters, digits, '_', '-' \
+                     or '.'",
+                    key::NAME_LEN_MAX
+                )));
+            }
             if patterns.is_empty() {
                 return Err(self.error(format!(
-                    "match of {attribute:?} has no pattern, so the rule would never apply"
+                    "{field}: {attribute:?} has no pattern, so it would never hold"
                 )));
             }
         }
         Ok(())
+    }
+
+    /// The rule that counts the shadow quota, if there is one.
+    pub(crate) fn shadow_rule(&self) -> Option<Self> {
+        let quota = self.shadow_quota?;
+        let name = format!("{}.shadow", self.name);
+        Some(Self { name, quota, shadow_quota: None, shadow: true, ..self.clone() })
     }
 
     pub(crate) fn error(&self, problem: String) -> RuleError {
@@ -387,32 +366,3 @@ impl fmt::Display for RuleError {
 }
 
 impl std::error::Error for RuleError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn quota(rate: &str, burst: u64) -> Quota {
-        Quota::new(rate.parse().unwrap(), burst).unwrap()
-    }
-
-    #[test]
-    fn a_part_of_a_quota_is_exact_and_holds_at_least_one_unit() {
-        let third = Fraction::one_of(NonZeroU32::new(3).unwrap()).of(&quota("1/s", 2)).unwrap();
-        assert_eq!(third, quota("1/3s", 1));
-        let most = Fraction::parse("0.8").unwrap().of(&quota("10/s", 10)).unwrap();
-        assert_eq!((most.units_per_tick(), most.scale()), (1, 125_000));
-        assert_eq!(most.burst(), 8);
-        assert_eq!(Fraction::parse("1").unwrap().of(&quota("7/s", 7)).unwrap(), quota("7/s", 7));
-    }
-
-    #[test]
-    fn only_decimals_above_0_and_up_to_1_are_fractions() {
-        for text in ["0", "0.0", "1.1", "2", "-0.5", "+1", ".5", "0.5.5", "", "a", "0.1234567"] {
-            assert_eq!(Fraction::parse(text), None, "{text:?}");
-        }
-        for text in ["1", "1.0", "0.5", "0.000001"] {
-            assert!(Fraction::parse(text).is_some(), "{text:?}");
-        }
-    }
-}

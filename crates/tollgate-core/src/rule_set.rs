@@ -1,10 +1,25 @@
 //! All rules in force, and the charges they make of a request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::attributes::Attributes;
+use crate::exception::Treatment;
+use crate::quota::Quota;
 use crate::rule::{Rule, RuleError};
+
+/// A rule that applies to a request, and the bucket that it charges.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// The key of the bucket.
+    pub key: String,
+    /// The quota that holds for the request, or `None` if the rule blocks it.
+    pub quota: Option<Quota>,
+    /// Which of the rule's exceptions holds, if one does.
+    pub exception: Option<usize>,
+}
 
 /// The rules in force.
 ///
@@ -23,7 +38,7 @@ use crate::rule::{Rule, RuleError};
 /// ])?;
 /// let keys: Vec<_> = rules
 ///     .charges(&Attributes::from([("ip", "203.0.113.7")]))
-///     .map(|(_, key)| key)
+///     .map(|applied| applied.key)
 ///     .collect();
 /// assert_eq!(keys, ["default:everyone", "default:per-ip:ip=203.0.113.7"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,10 +57,15 @@ impl RuleSet {
     /// key or a match that cannot be.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleError> {
         let mut domains: HashMap<String, Vec<Arc<Rule>>> = HashMap::new();
-        for rule in rules {
+        let with_shadows = rules.into_iter().flat_map(|rule| {
+            let shadow = rule.shadow_rule();
+            [Some(rule), shadow].into_iter().flatten()
+        });
+        let mut names = HashSet::new();
+        for rule in with_shadows {
             rule.validate()?;
             let domain = domains.entry(rule.domain().to_owned()).or_default();
-            if domain.iter().any(|other| other.name() == rule.name()) {
+            if !names.insert((rule.domain().to_owned(), rule.name().to_owned())) {
                 return Err(rule.error(format!(
                     "the domain {:?} has another rule of this name: give each its own",
                     rule.domain()
@@ -59,15 +79,33 @@ impl RuleSet {
         Ok(Self { domains })
     }
 
-    /// Returns the rules that apply to a request, coarse to fine, each with the key of the bucket
-    /// to charge. No two keys are the same, since no two rules of a domain have one name.
-    pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = (&Arc<Rule>, String)> {
+    /// Returns the rules that apply to a request, coarse to fine, each with the bucket to charge.
+    /// No two keys are the same, since no two rules of a domain have one name.
+    pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = Applied> {
         let domain = self.domains.get(attributes.domain());
-        domain
-            .into_iter()
-            .flatten()
-            .filter(|rule| rule.applies(attributes))
-            .map(|rule| (rule, rule.bucket_key(attributes)))
+        domain.into_iter().flatten().filter(|rule| rule.applies(attributes)).filter_map(|rule| {
+            let exception = rule.exception(attributes);
+            let quota = match rule.treatment(exception) {
+                Treatment::Quota(quota) => Some(quota),
+                Treatment::Blocked => None,
+                Treatment::Unlimited => return None,
+            };
+            let key = rule.bucket_key(attributes);
+            Some(Applied { rule: Arc::clone(rule), key, quota, exception })
+        })
+    }
+
+    /// Tells whether a domain has rules. Requests of one that has none are allowed.
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// Returns the rule that wrote a bucket's key, if it is in force.
+    pub fn rule_of(&self, key: &str) -> Option<&Arc<Rule>> {
+        let mut names = key.splitn(3, ':');
+        let domain = self.domains.get(names.next()?)?;
+        let name = names.next()?;
+        domain.iter().find(|rule| rule.name() == name)
     }
 
     /// Returns all rules, those of one domain together and coarse to fine.

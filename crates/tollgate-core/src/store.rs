@@ -4,8 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 
-use crate::charge::{Charge, Decisions, Operation};
+use crate::charge::Charge;
+use crate::operation::Operation;
 use crate::time::Timestamp;
+use crate::together::Decisions;
 
 /// Keeps the state of buckets and changes it atomically.
 ///

@@ -48,6 +48,14 @@ impl Timestamp {
         Self::from_micros(self.0.saturating_add(micros))
     }
 
+    /// Returns the instant that is `duration` earlier, at least [`EPOCH`](Self::EPOCH). A part of a
+    /// microsecond is dropped.
+    #[must_use]
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -57,5 +65,34 @@ impl Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}us", self.0)
+    }
+}
+
+/// `now` as a stored instant makes it appear: the rules for clocks that step back (G4).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+    /// The instant at which units are counted: the stored one while it holds, else `now`.
+    pub(crate) effective: Timestamp,
+    /// Whether the stored instant lies so far ahead that it must be moved to `now`.
+    pub(crate) repaired: bool,
+}
+
+impl Moment {
+    pub(crate) const fn at(now: Timestamp) -> Self {
+        Self { now, effective: now, repaired: false }
+    }
+
+    pub(crate) fn new(stored: Timestamp, max_clock_skew: Duration, now: Timestamp) -> Self {
+        if now >= stored {
+            return Self::at(now);
+        }
+        let repaired = stored.saturating_since(now) > max_clock_skew;
+        Self { now, effective: if repaired { now } else { stored }, repaired }
+    }
+
+    /// The time from `now` until the instant `micros`.
+    pub(crate) const fn until_micros(&self, micros: u64) -> Duration {
+        Duration::from_micros(micros.saturating_sub(self.now.as_micros()))
     }
 }

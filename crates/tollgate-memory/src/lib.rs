@@ -87,10 +87,12 @@
 //! share.
 
 mod builder;
+mod kept;
 mod queue;
 mod room;
 mod shard;
 mod shard_lock;
+mod shelf;
 mod store;
 mod sync;
 

@@ -1,22 +1,22 @@
-//! The order in which the buckets of a shard become full.
+//! The order in which the items of a shelf end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::mem;
 
-/// When the bucket whose key has `hash` may be full: not before `full_at`.
+/// When the item whose key has `hash` may end: not before `ends`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Node {
-    pub(crate) full_at: u64,
+    pub(crate) ends: u64,
     pub(crate) hash: u64,
 }
 
-/// A heap with at least one node per stored bucket, whose time is never after the bucket's own.
+/// A heap with at least one node per stored item, whose time is never after the item's own.
 ///
-/// Spending puts a bucket's time off, and its node is left where it is: whoever finds it at the top
+/// Spending puts a bucket's end off, and its node is left where it is: whoever finds it at the top
 /// moves it then. So a spend touches no heap, and the work at the top is at most one move per
-/// spend. Nodes of buckets that are gone stay until they reach the top or outnumber the others.
+/// spend. Nodes of items that are gone stay until they reach the top or outnumber the others.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<Node>>,
@@ -27,9 +27,9 @@ impl Queue {
         self.heap.push(Reverse(node));
     }
 
-    /// Returns the time before which no bucket is full, `u64::MAX` if there is none.
+    /// Returns the time before which no item ends, `u64::MAX` if there is none.
     pub(crate) fn first(&self) -> u64 {
-        self.heap.peek().map_or(u64::MAX, |Reverse(node)| node.full_at)
+        self.heap.peek().map_or(u64::MAX, |Reverse(node)| node.ends)
     }
 
     pub(crate) fn peek_mut(&mut self) -> Option<PeekMut<'_, Reverse<Node>>> {

@@ -1,5 +1,8 @@
 //! The one count of keys that all shards share.
 
+use std::iter::Sum;
+use std::ops::Add;
+
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// How many keys may be stored, and how many are stored or promised (G9).
@@ -62,6 +65,42 @@ impl Room {
     }
 }
 
+/// How many keys one request stores that were not stored, and how many it removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Balance {
+    added: usize,
+    removed: usize,
+}
+
+impl Balance {
+    pub(crate) const fn added(is_added: bool) -> Self {
+        Self { added: is_added as usize, removed: 0 }
+    }
+
+    pub(crate) const fn removed(is_removed: bool) -> Self {
+        Self { added: 0, removed: is_removed as usize }
+    }
+
+    /// Returns for how many keys the request needs room beside that of the keys that it removes.
+    pub(crate) const fn need(self) -> usize {
+        self.added.saturating_sub(self.removed)
+    }
+}
+
+impl Add for Balance {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { added: self.added + other.added, removed: self.removed + other.removed }
+    }
+}
+
+impl Sum for Balance {
+    fn sum<I: Iterator<Item = Self>>(balances: I) -> Self {
+        balances.fold(Self::default(), Add::add)
+    }
+}
+
 /// Room that one request holds for the keys it is about to store. What is not used by then goes
 /// back when it is dropped.
 #[derive(Debug)]
@@ -88,10 +127,10 @@ impl Reservation<'_> {
         self.room.give_back(freed - kept);
     }
 
-    /// Uses the room of `stored` keys, which from now on is theirs.
-    pub(crate) fn spend(&mut self, stored: usize) {
-        debug_assert!(stored <= self.count, "G9: a key was stored without room for it");
-        self.count = self.count.saturating_sub(stored);
+    /// Hands room over to what the request has stored, and takes over that of what it has removed.
+    pub(crate) fn settle(&mut self, balance: Balance) {
+        debug_assert!(balance.need() <= self.count, "G9: a key was stored without room for it");
+        self.count = (self.count + balance.removed).saturating_sub(balance.added);
     }
 }
 
@@ -123,9 +162,25 @@ mod tests {
         let room = Room::new(5);
         let mut reservation = room.reserve_nothing();
         assert!(reservation.cover(4));
-        reservation.spend(1);
+        reservation.settle(Balance { added: 1, removed: 0 });
         drop(reservation);
         assert_eq!(room.taken(), 1);
+    }
+
+    #[test]
+    fn the_room_of_removed_keys_is_used_for_added_ones() {
+        let room = Room::new(5);
+        let mut stored = room.reserve_nothing();
+        assert!(stored.cover(5));
+        stored.settle(Balance { added: 5, removed: 0 });
+        for (balance, taken) in [((2, 2), 5), ((1, 3), 3), ((0, 2), 1)] {
+            let balance = Balance { added: balance.0, removed: balance.1 };
+            let mut reservation = room.reserve_nothing();
+            assert!(reservation.cover(balance.need()));
+            reservation.settle(balance);
+            drop(reservation);
+            assert_eq!(room.taken(), taken);
+        }
     }
 
     #[test]
@@ -133,7 +188,7 @@ mod tests {
         let room = Room::new(5);
         let mut stored = room.reserve_nothing();
         assert!(stored.cover(5));
-        stored.spend(5);
+        stored.settle(Balance { added: 5, removed: 0 });
         let mut reservation = room.reserve_nothing();
         reservation.take_over(4, 1);
         assert_eq!((reservation.count, room.taken()), (1, 2));

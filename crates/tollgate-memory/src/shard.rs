@@ -1,13 +1,11 @@
-//! One shard: a table of buckets and the order in which they become full.
+//! One shard: its buckets, and the records beside them.
 
-use std::collections::binary_heap::PeekMut;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
-use hashbrown::HashTable;
-use tollgate_core::{Bucket, Timestamp};
+use tollgate_core::{Change, Record, State, Ticket, Timestamp};
 
-use crate::queue::{Node, Queue};
+use crate::kept::{KeptRecord, KeptState};
+use crate::shelf::{Settled, Shelf, micros};
 
 /// Hashes keys with a seed of its own per store, so that nobody can aim keys at one shard. The
 /// model checker replays a run, which a random seed would change.
@@ -16,188 +14,164 @@ pub(crate) type KeyHasher = foldhash::quality::RandomState;
 #[cfg(loom)]
 pub(crate) type KeyHasher = foldhash::quality::FixedState;
 
-/// A table of this capacity is kept when it empties, so that a key that comes and goes does not
-/// make it grow and shrink each time.
-const CAPACITY_MIN: usize = 28;
-
-/// A stored bucket.
-#[derive(Debug)]
-struct Entry {
-    key: Box<str>,
-    bucket: Bucket,
-    /// Microseconds since the epoch, and unlike a `Timestamp` not clamped: what is full only after
-    /// the last timestamp is never full.
-    full_at: u64,
-}
-
-impl Entry {
-    fn is_full(&self, full_by: u64) -> bool {
-        self.full_at <= full_by
-    }
-}
-
-/// A bucket that is not full, and when it will be, in microseconds since the epoch.
+/// The key of a bucket with its hash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refilling {
-    pub(crate) bucket: Bucket,
+pub(crate) struct Key<'a> {
+    pub(crate) hash: u64,
+    pub(crate) text: &'a str,
+}
+
+/// An edit of a bucket's state, and when the bucket is full after it, in microseconds since the
+/// epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refilling<'a> {
+    pub(crate) change: &'a Change,
     pub(crate) full_at: u64,
+    /// How long the state may have to stay, if it does not tell when it was written.
+    pub(crate) stay: Duration,
 }
 
-/// What [`Shard::settle`] did with the bucket that may be full first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// It was full and is evicted.
-    Evicted,
-    /// It had been spent from or removed since, and its place in the order is put right.
-    Moved,
-}
-
-/// A part of the buckets, under one lock.
+/// A part of the buckets and of the records beside them, under one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    table: HashTable<Entry>,
-    queue: Queue,
-    key_bytes: usize,
-    /// The latest `ts` that was stored since the shard was last wound back.
+    states: Shelf<KeptState>,
+    records: Shelf<KeptRecord>,
+    /// The latest time of a write since the shard was last wound back.
     newest: Timestamp,
 }
 
 impl Shard {
     /// Returns the stored state of a bucket, `None` if it is full.
-    pub(crate) fn bucket(&self, hash: u64, key: &str) -> Option<Bucket> {
-        self.table.find(hash, |entry| *entry.key == *key).map(|entry| entry.bucket)
+    pub(crate) fn state(&self, key: Key<'_>) -> Option<&State> {
+        self.states.find(key.hash, |kept| *kept.key == *key.text)?.state.as_ref()
     }
 
-    /// Stores the state of a bucket, and tells whether its key is new.
-    pub(crate) fn store(
+    /// Changes the state of a bucket, which may not be stored yet.
+    pub(crate) fn edit(
         &mut self,
-        hash: u64,
-        key: &str,
-        Refilling { bucket, full_at }: Refilling,
+        key: Key<'_>,
+        Refilling { change, full_at, stay }: Refilling<'_>,
+        now: Timestamp,
         hasher: &KeyHasher,
-    ) -> bool {
-        self.newest = self.newest.max(bucket.ts);
-        let (is_new, is_sooner) = match self.table.find_mut(hash, |entry| *entry.key == *key) {
-            Some(entry) => {
-                let is_sooner = full_at < entry.full_at;
-                (entry.bucket, entry.full_at) = (bucket, full_at);
-                (false, is_sooner)
-            }
-            None => {
-                self.key_bytes += key.len();
-                let entry = Entry { key: key.into(), bucket, full_at };
-                self.table.insert_unique(hash, entry, |entry| hasher.hash_one(&entry.key));
-                (true, true)
-            }
+    ) {
+        self.newest = self.newest.max(now);
+        self.states.note_stay(micros(stay));
+        let edit = |kept: &mut KeptState| {
+            change.apply(&mut kept.state);
+            kept.full_at = full_at;
         };
-        if is_sooner {
-            self.queue.push(Node { full_at, hash });
-            self.tidy(hasher);
+        if self.states.edit(key.hash, |kept| *kept.key == *key.text, edit, hasher) {
+            return;
         }
-        is_new
+        let mut state = None;
+        change.apply(&mut state);
+        self.states.insert(key.hash, KeptState { key: key.text.into(), state, full_at }, hasher);
     }
 
-    /// Removes a bucket, which fills it, and tells whether it was stored.
-    pub(crate) fn remove(&mut self, hash: u64, key: &str, hasher: &KeyHasher) -> bool {
-        let Ok(entry) = self.table.find_entry(hash, |entry| *entry.key == *key) else {
-            return false;
-        };
-        entry.remove();
-        self.key_bytes -= key.len();
-        self.tidy(hasher);
-        true
+    /// Removes a bucket, which fills it.
+    pub(crate) fn remove(&mut self, key: Key<'_>, hasher: &KeyHasher) {
+        self.states.remove(key.hash, |kept| *kept.key == *key.text, hasher);
     }
 
-    /// Removes all buckets and returns how many there were.
+    /// Returns the stored record of a ticket beside a bucket.
+    pub(crate) fn record(
+        &self,
+        key: Key<'_>,
+        ticket: Ticket,
+        hasher: &KeyHasher,
+    ) -> Option<Record> {
+        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
+        self.records.find(hash, |kept| kept.is(key.text, ticket)).map(|kept| kept.record)
+    }
+
+    /// Stores the record of a ticket beside a bucket.
+    pub(crate) fn store_record(
+        &mut self,
+        key: Key<'_>,
+        (ticket, record): (Ticket, Record),
+        now: Timestamp,
+        hasher: &KeyHasher,
+    ) {
+        self.newest = self.newest.max(now);
+        self.records.note_stay(micros(record.ends.saturating_since(now)));
+        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
+        let is_it = |kept: &KeptRecord| kept.is(key.text, ticket);
+        if self.records.edit(hash, is_it, |kept| kept.record = record, hasher) {
+            return;
+        }
+        let kept = KeptRecord { key: key.text.into(), key_hash: key.hash, ticket, record };
+        self.records.insert(hash, kept, hasher);
+    }
+
+    /// Removes the record of a ticket beside a bucket.
+    pub(crate) fn remove_record(&mut self, key: Key<'_>, ticket: Ticket, hasher: &KeyHasher) {
+        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
+        self.records.remove(hash, |kept| kept.is(key.text, ticket), hasher);
+    }
+
+    /// Removes a bucket and all records beside it, and returns how many of both there were.
+    pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> usize {
+        let before = self.len();
+        self.remove(key, hasher);
+        self.records.remove_all(|kept| kept.key_hash == key.hash && *kept.key == *key.text, hasher);
+        before - self.len()
+    }
+
+    fn len(&self) -> usize {
+        self.states.len() + self.records.len()
+    }
+
+    /// Removes everything and returns how many buckets and records there were.
     pub(crate) fn clear(&mut self) -> usize {
-        let count = self.table.len();
+        let count = self.len();
         *self = Self::default();
         count
     }
 
-    /// Returns the time before which no bucket is full.
-    pub(crate) fn first_full_at(&self) -> u64 {
-        self.queue.first()
+    /// Returns the time before which no bucket is full and no record ends.
+    pub(crate) fn first_end(&self) -> u64 {
+        self.states.first_end().min(self.records.first_end())
     }
 
-    /// Returns the latest `ts` that was stored.
+    /// Returns the latest time of a write.
     pub(crate) const fn newest(&self) -> Timestamp {
         self.newest
     }
 
-    /// Settles the bucket that may be full first: evicts it if it was full by `full_by`.
+    /// Settles the bucket or the record that may end first: evicts it if it had ended by
+    /// `ended_by`.
     ///
-    /// Returns `None` if no bucket was full by then. Whoever calls this ends with
+    /// Returns `None` if none had ended by then. Whoever calls this ends with
     /// [`tidy`](Self::tidy).
-    pub(crate) fn settle(&mut self, full_by: u64, hasher: &KeyHasher) -> Option<Settled> {
-        let mut top = self.queue.peek_mut()?;
-        let Node { full_at, hash } = top.0;
-        if full_at > full_by {
-            return None;
-        }
-        let same_hash = |entry: &Entry| hasher.hash_one(&entry.key) == hash;
-        match self.table.find_entry(hash, same_hash) {
-            Ok(entry) if entry.get().is_full(full_by) => {
-                let (entry, _) = entry.remove();
-                self.key_bytes -= entry.key.len();
-                PeekMut::pop(top);
-                Some(Settled::Evicted)
-            }
-            Ok(entry) => {
-                top.0.full_at = entry.get().full_at;
-                Some(Settled::Moved)
-            }
-            Err(_) => {
-                PeekMut::pop(top);
-                Some(Settled::Moved)
-            }
+    pub(crate) fn settle(&mut self, ended_by: u64, hasher: &KeyHasher) -> Option<Settled> {
+        if self.records.first_end() < self.states.first_end() {
+            self.records.settle(ended_by, hasher)
+        } else {
+            self.states.settle(ended_by, hasher)
         }
     }
 
-    /// Gives memory back after buckets have gone. The work is paid for by what was removed or
-    /// pushed since the last time.
+    /// Gives memory back after buckets or records have gone.
     pub(crate) fn tidy(&mut self, hasher: &KeyHasher) {
-        let count = self.table.len();
-        if self.queue.len() > 2 * count + CAPACITY_MIN {
-            self.queue.rebuild(nodes(&self.table, hasher));
-        }
-        if self.table.capacity() > CAPACITY_MIN && count < self.table.capacity() / 8 {
-            self.table.shrink_to(2 * count, |entry| hasher.hash_one(&entry.key));
-            self.queue.shrink_to(2 * count);
-        }
+        self.states.tidy(hasher);
+        self.records.tidy(hasher);
     }
 
-    /// Moves every bucket that lies more than `max_clock_skew` ahead of `now` to `now`, with the
-    /// units it has (G4).
+    /// Moves what lies more than `max_clock_skew` ahead of `now` to `now`, with the units it has
+    /// (G4).
     pub(crate) fn wind_back(
         &mut self,
         now: Timestamp,
         max_clock_skew: Duration,
         hasher: &KeyHasher,
     ) {
-        self.newest = Timestamp::EPOCH;
-        for entry in &mut self.table {
-            let ahead = entry.bucket.ts.saturating_since(now);
-            if ahead > max_clock_skew {
-                entry.bucket.ts = now;
-                entry.full_at = entry.full_at.saturating_sub(micros(ahead));
-            }
-            self.newest = self.newest.max(entry.bucket.ts);
-        }
-        self.queue.rebuild(nodes(&self.table, hasher));
+        self.states.wind_back(now, max_clock_skew, hasher);
+        self.records.wind_back(now, max_clock_skew, hasher);
+        self.newest = self.newest.min(now.saturating_add(max_clock_skew));
     }
 
     /// Returns the heap memory of the shard, without what the allocator adds to each key.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.allocation_size() + self.queue.bytes() + self.key_bytes
+        self.states.bytes() + self.records.bytes()
     }
-}
-
-fn nodes(table: &HashTable<Entry>, hasher: &KeyHasher) -> impl Iterator<Item = Node> {
-    table.iter().map(|entry| Node { full_at: entry.full_at, hash: hasher.hash_one(&entry.key) })
-}
-
-/// Returns a duration in whole microseconds, at most `u64::MAX`.
-pub(crate) fn micros(duration: Duration) -> u64 {
-    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }

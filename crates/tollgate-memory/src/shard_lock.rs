@@ -16,7 +16,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardLock {
-    first_full_at: AtomicU64,
+    first_end: AtomicU64,
     newest_us: AtomicU64,
     shard: Mutex<Shard>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct ShardLock {
 impl ShardLock {
     pub(crate) fn new() -> Self {
         Self {
-            first_full_at: AtomicU64::new(u64::MAX),
+            first_end: AtomicU64::new(u64::MAX),
             newest_us: AtomicU64::new(0),
             shard: Mutex::new(Shard::default()),
         }
@@ -34,12 +34,12 @@ impl ShardLock {
         Locked { lock: self, shard: self.shard.lock() }
     }
 
-    /// Tells whether a bucket may be full by `full_by`.
-    pub(crate) fn may_have_full(&self, full_by: u64) -> bool {
-        self.first_full_at.load(Ordering::Relaxed) <= full_by
+    /// Tells whether a bucket may be full, or a record ended, by `ended_by`.
+    pub(crate) fn may_have_ended(&self, ended_by: u64) -> bool {
+        self.first_end.load(Ordering::Relaxed) <= ended_by
     }
 
-    /// Tells whether a bucket may lie more than `max_clock_skew` ahead of `now`.
+    /// Tells whether anything may lie more than `max_clock_skew` ahead of `now`.
     pub(crate) fn may_be_ahead(&self, now: Timestamp, max_clock_skew: Duration) -> bool {
         let newest = Timestamp::from_micros(self.newest_us.load(Ordering::Relaxed));
         newest.saturating_since(now) > max_clock_skew
@@ -69,7 +69,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.lock.first_full_at.store(self.shard.first_full_at(), Ordering::Relaxed);
+        self.lock.first_end.store(self.shard.first_end(), Ordering::Relaxed);
         self.lock.newest_us.store(self.shard.newest().as_micros(), Ordering::Relaxed);
     }
 }

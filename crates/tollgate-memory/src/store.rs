@@ -2,22 +2,24 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
+use std::slice;
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use tollgate_core::{
-    Bucket, Change, Charge, Decision, Decisions, Operation, Store, StoreError, Timestamp,
-    TokenBucket, decide_together,
+    Charge, Decision, Decisions, Operation, RecordChange, Store, StoreError, Stored, Timestamp,
 };
 
 use crate::builder::MemoryStoreBuilder;
-use crate::room::{Reservation, Room};
-use crate::shard::{KeyHasher, Refilling, micros};
-use crate::shard_lock::{Locked, ShardLock};
-use crate::store::lock_plan::LockPlan;
+use crate::room::Room;
+use crate::shard::{Key, KeyHasher};
+use crate::shard_lock::ShardLock;
+use crate::store::effect::Effect;
 
+mod effect;
 mod eviction;
 mod lock_plan;
+mod request;
 
 /// The most shards of a store: a power of two, and few in the model, which tries every schedule.
 const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
@@ -79,7 +81,7 @@ impl MemoryStore {
     /// Applies `operation` to all charges of one request in one atomic step, and gives a decision
     /// for each, in their order.
     ///
-    /// The decisions are those of [`decide_together`] on the stored states. Concurrent calls equal
+    /// The decisions are those of [`decide_together`](tollgate_core::decide_together) on the stored states. Concurrent calls equal
     /// some serial order (G6), and no call sees or leaves a part of another one (G7). Only
     /// [`Operation::Spend`] of a key that is not stored needs room.
     ///
@@ -120,42 +122,11 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         now: Timestamp,
     ) -> Result<Decisions, StoreError> {
-        if let [charge] = charges {
-            return self.decide_one(operation, charge, now).map(|decision| smallvec![decision]);
-        }
-        Charge::validate(charges)?;
-        charges.iter().try_for_each(check_key)?;
-        let plan = LockPlan::new(self, charges);
-        let mut reservation = self.room.reserve_nothing();
-        loop {
-            let mut locked = plan.lock(self);
-            let buckets: SmallVec<[Option<Bucket>; 4]> = charges
-                .iter()
-                .zip(&plan.places)
-                .map(|(charge, place)| locked[place.lock].bucket(place.hash, charge.key))
-                .collect();
-            let (decisions, changes) =
-                decide_together(operation, charges, &buckets, self.max_clock_skew, now);
-            let is_new = |(change, bucket): &(&Change, &Option<Bucket>)| {
-                bucket.is_none() && matches!(change, Change::Store(_))
-            };
-            let need = changes.iter().zip(&buckets).filter(is_new).count();
-            if reservation.cover(need) {
-                for (index, place) in plan.places.iter().enumerate() {
-                    let (key, decision) = (charges[index].key, &decisions[index]);
-                    let shard = &mut locked[place.lock];
-                    let write = Write { hash: place.hash, key, change: changes[index], decision };
-                    self.write(shard, write, &mut reservation, now);
-                }
-                // Not before all is written: what they evict may be another bucket of the request.
-                if changes.iter().any(|change| *change != Change::Keep) {
-                    locked.iter_mut().for_each(|shard| self.settle_on_the_way(shard, now));
-                }
-                return Ok(decisions);
+        match charges {
+            [charge] if is_simple(operation) => {
+                self.decide_one(operation, charge, now).map(|decision| smallvec![decision])
             }
-            drop(locked);
-            let near = plan.order.first().copied().unwrap_or(0);
-            self.make_room(&mut reservation, need, near, now)?;
+            _ => self.decide_all(operation, charges, now),
         }
     }
 
@@ -173,19 +144,28 @@ impl MemoryStore {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Result<Decision, StoreError> {
+        if !is_simple(operation) {
+            return Ok(self.decide_all(operation, slice::from_ref(charge), now)?.remove(0));
+        }
         check_key(charge)?;
-        let hash = self.hasher.hash_one(charge.key);
-        let near = self.shard_of(hash);
+        let key = Key { hash: self.hasher.hash_one(charge.key), text: charge.key };
+        let near = self.shard_of(key.hash);
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut shard = self.shards[near].lock();
-            let bucket = shard.bucket(hash, charge.key);
-            let (decision, change) = self.decide_alone(operation, charge, bucket.as_ref(), now);
-            let need = usize::from(bucket.is_none() && matches!(change, Change::Store(_)));
+            let stored = Stored { state: shard.state(key), record: None };
+            let (decision, change) = match operation {
+                Operation::Look => charge.judge(stored.state, self.max_clock_skew, now).keep(),
+                _ => charge.decide(stored.state, self.max_clock_skew, now),
+            };
+            let effect =
+                Effect { decision: &decision, change: &change, record: &RecordChange::Keep };
+            let balance = effect.balance(&stored);
+            let need = balance.need();
             if reservation.cover(need) {
-                let write = Write { hash, key: charge.key, change, decision: &decision };
-                self.write(&mut shard, write, &mut reservation, now);
-                if change != Change::Keep {
+                self.write(&mut shard, (key, charge), effect, now);
+                reservation.settle(balance);
+                if effect.is_write() {
                     self.settle_on_the_way(&mut shard, now);
                 }
                 return Ok(decision);
@@ -201,11 +181,10 @@ impl MemoryStore {
     /// over.
     pub fn forget(&self, keys: &[&str]) {
         for key in keys {
-            let hash = self.hasher.hash_one(key);
-            let mut shard = self.shards[self.shard_of(hash)].lock();
-            if shard.remove(hash, key, &self.hasher) {
-                self.room.give_back(1);
-            }
+            let key = Key { hash: self.hasher.hash_one(key), text: key };
+            let mut shard = self.shards[self.shard_of(key.hash)].lock();
+            let count = shard.forget(key, &self.hasher);
+            self.room.give_back(count);
         }
     }
 
@@ -260,48 +239,6 @@ impl MemoryStore {
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
-
-    /// What [`decide_together`] decides for a single charge, at less than half the cost.
-    fn decide_alone(
-        &self,
-        operation: Operation,
-        charge: &Charge<'_>,
-        bucket: Option<&Bucket>,
-        now: Timestamp,
-    ) -> (Decision, Change) {
-        let token_bucket = TokenBucket::new(charge.quota).with_max_clock_skew(self.max_clock_skew);
-        match operation {
-            Operation::Spend => token_bucket.decide(bucket, charge.cost, now),
-            Operation::Look => token_bucket.judge(bucket, charge.cost, now).keep(),
-            Operation::Refund => token_bucket.refund(bucket, charge.cost, now),
-        }
-    }
-
-    /// Writes what a decision changes in its bucket.
-    fn write(
-        &self,
-        shard: &mut Locked<'_>,
-        write: Write<'_>,
-        reservation: &mut Reservation<'_>,
-        now: Timestamp,
-    ) {
-        let Write { hash, key, change, decision } = write;
-        match change {
-            Change::Keep => {}
-            Change::Store(bucket) => {
-                let full_at = now.as_micros().saturating_add(micros(decision.reset_after()));
-                debug_assert!(full_at > now.as_micros(), "G5: a full bucket is not stored");
-                if shard.store(hash, key, Refilling { bucket, full_at }, &self.hasher) {
-                    reservation.spend(1);
-                }
-            }
-            Change::Remove => {
-                if shard.remove(hash, key, &self.hasher) {
-                    self.room.give_back(1);
-                }
-            }
-        }
-    }
 }
 
 impl Default for MemoryStore {
@@ -338,6 +275,12 @@ impl Store for MemoryStore {
     }
 }
 
+/// Tells whether a single charge can be decided without `decide_together`, at less than half the
+/// cost: what is asked most is, and has no records.
+const fn is_simple(operation: Operation) -> bool {
+    matches!(operation, Operation::Spend | Operation::Look)
+}
+
 fn check_key(charge: &Charge<'_>) -> Result<(), StoreError> {
     if charge.key.len() > KEY_LEN_MAX {
         return Err(key_too_long(charge.key));
@@ -352,14 +295,6 @@ fn key_too_long(key: &str) -> StoreError {
         "the key {start:?}... has {} bytes: the most is {KEY_LEN_MAX}, so shorten or hash its values",
         key.len()
     ))
-}
-
-/// What a decision changes in the bucket at `key`.
-struct Write<'a> {
-    hash: u64,
-    key: &'a str,
-    change: Change,
-    decision: &'a Decision,
 }
 
 #[cfg(test)]

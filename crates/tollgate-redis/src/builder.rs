@@ -7,10 +7,16 @@ use std::time::Duration;
 
 use tollgate_core::{MAX_CLOCK_SKEW_DEFAULT, StoreError, key};
 
-use crate::connection::{Connector, Slot};
+use crate::cluster::Cluster;
+use crate::connection::{Connector, Server};
 use crate::error;
 use crate::script::Script;
-use crate::store::RedisStore;
+use crate::store::{Inner, RedisStore};
+use crate::target::Target;
+use crate::transport::Transport;
+
+/// What the URL of a cluster begins with.
+const CLUSTER_SCHEME: &str = "redis+cluster://";
 
 /// A longer deadline could end after the last instant that there is.
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
@@ -101,12 +107,17 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// [`StoreError`] as from [`connect_lazily`](Self::connect_lazily); if no connection came about
-    /// in two attempts of at most 1 s each; if the server refused the connection's user, or did not
+    /// in two attempts of at most 1 s each, in a cluster with no node; if the server refused the connection's user, or did not
     /// answer within the [`timeout`](Self::timeout) once it was connected.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         let store = self.build()?;
-        if let Err(cause) = store.slot.link().await {
-            return Err(error::not_connected(&store.server, &cause));
+        let target = &store.inner.transport.target;
+        let connected = match target {
+            Target::Single(server) => server.link().await.map(|_| ()),
+            Target::Cluster(cluster) => cluster.refreshed().await,
+        };
+        if let Err(cause) = connected {
+            return Err(error::not_connected(&target.name(), &cause));
         }
         store.ping().await?;
         Ok(store)
@@ -125,8 +136,7 @@ impl RedisStoreBuilder {
     pub fn connect_lazily(self) -> Result<RedisStore, StoreError> {
         let store = self.build()?;
         if tokio::runtime::Handle::try_current().is_ok() {
-            // Operations look into the slot for what becomes of it.
-            drop(store.slot.connect());
+            store.inner.transport.target.connect();
         }
         Ok(store)
     }
@@ -138,25 +148,57 @@ impl RedisStoreBuilder {
                 self.prefix
             )));
         }
-        let connector = Connector::new(&self.url).map_err(|cause| {
-            // The URL is not shown, since what does not parse may hold a password anywhere.
-            StoreError::invalid(format!(
-                "the redis URL cannot be used ({}): write it as \
-                 redis://[user:password@]host[:port][/database]",
-                error::cause(&cause)
-            ))
-        })?;
-        Ok(RedisStore {
-            server: connector.server(),
-            slot: Arc::new(Slot::new(connector)),
+        let target = match self.url.strip_prefix(CLUSTER_SCHEME) {
+            Some(rest) => Target::Cluster(Arc::new(cluster(rest)?)),
+            None => {
+                let connector = Connector::new(&self.url)
+                    .map_err(|cause| unusable(&error::cause(&cause), SINGLE_FORM))?;
+                Target::Single(Arc::new(Server::new(connector)))
+            }
+        };
+        let transport =
+            Transport { target, timeout: self.timeout, script_reloads: AtomicU64::new(0) };
+        let inner = Inner {
+            transport,
             script: Script::new(),
             prefix: self.prefix,
             time_source: self.time_source,
-            timeout: self.timeout,
             max_clock_skew: self.max_clock_skew,
-            script_reloads: AtomicU64::new(0),
-        })
+        };
+        Ok(RedisStore { inner: Arc::new(inner) })
     }
+}
+
+const SINGLE_FORM: &str = "redis://[user:password@]host[:port][/database]";
+
+const CLUSTER_FORM: &str = "redis+cluster://[user:password@]host[:port][,host[:port]...]";
+
+/// Makes the error of a URL that cannot be used. It is not shown, since what does not parse may hold
+/// a password anywhere.
+fn unusable(cause: &str, form: &str) -> StoreError {
+    StoreError::invalid(format!("the redis URL cannot be used ({cause}): write it as {form}"))
+}
+
+/// Reads what follows the scheme in the URL of a cluster.
+fn cluster(rest: &str) -> Result<Cluster, StoreError> {
+    let (user, hosts) = match rest.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), rest),
+    };
+    let seeds = hosts
+        .strip_suffix('/')
+        .unwrap_or(hosts)
+        .split(',')
+        .map(|host| {
+            let seed = Connector::new(&format!("redis://{user}{host}"))
+                .map_err(|cause| unusable(&error::cause(&cause), CLUSTER_FORM))?;
+            if host.contains('/') || seed.database() != 0 {
+                return Err(unusable("a Redis Cluster has one database", CLUSTER_FORM));
+            }
+            Ok(seed)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Cluster::new(seeds).ok_or_else(|| unusable("it names no node", CLUSTER_FORM))
 }
 
 impl fmt::Debug for RedisStoreBuilder {

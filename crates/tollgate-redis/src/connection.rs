@@ -1,16 +1,16 @@
-//! The one connection of a store, and how the next one comes about.
+//! The one connection to a server, and how the next one comes about.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, RedisError, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, Pipeline, ProtocolVersion, PushInfo, RedisError, Value,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -52,6 +52,15 @@ impl Link {
         let reply = command.query_async(&mut self.connection.clone()).await;
         self.health.answered();
         reply
+    }
+
+    /// Sends a command to a node that takes over its slot, as the other node asked for.
+    pub(crate) async fn send_asking(&self, command: Cmd) -> Result<Value, RedisError> {
+        let mut asking = Pipeline::with_capacity(2);
+        asking.cmd("ASKING").add_command(command);
+        let replies = self.connection.clone().req_packed_commands(&asking, 1, 1).await;
+        self.health.answered();
+        replies?.pop().unwrap_or(Value::Nil).extract_error()
     }
 
     /// Notes that a call got no answer in time, and tells whether the connection is to be given up.
@@ -115,17 +124,30 @@ enum State {
     Ready(Link),
 }
 
-/// The place of the one connection. Whoever finds it empty starts an attempt to fill it, and all
-/// who come meanwhile wait for that attempt.
+/// One server with the one connection to it. Whoever finds none starts an attempt to make one, and
+/// all who come meanwhile wait for that attempt.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct Server {
     connector: Connector,
     state: Mutex<State>,
 }
 
-impl Slot {
+impl Server {
     pub(crate) fn new(connector: Connector) -> Self {
         Self { connector, state: Mutex::new(State::Idle) }
+    }
+
+    /// Returns `host:port`, which holds no credentials.
+    pub(crate) fn name(&self) -> String {
+        self.connector.info.addr().to_string()
+    }
+
+    /// Returns the host and the port, unless the server is reached in another way.
+    pub(crate) fn address(&self) -> Option<(&str, u16)> {
+        match self.connector.info.addr() {
+            ConnectionAddr::Tcp(host, port) => Some((host, *port)),
+            _ => None,
+        }
     }
 
     /// Returns the connection if there is one that is not known to be closed.
@@ -165,10 +187,10 @@ impl Slot {
         let (sender, receiver) = watch::channel(None);
         *state = State::Connecting(receiver.clone());
         drop(state);
-        let slot = Arc::clone(self);
+        let server = Arc::clone(self);
         tokio::spawn(async move {
-            let outcome = slot.connector.connect().await;
-            *slot.state.lock() = match &outcome {
+            let outcome = server.connector.connect().await;
+            *server.state.lock() = match &outcome {
                 Ok(link) => State::Ready(link.clone()),
                 Err(_) => State::Idle,
             };
@@ -178,7 +200,7 @@ impl Slot {
         receiver
     }
 
-    /// Gives up `link`, if it is still the one in the slot.
+    /// Gives up `link`, if it is still the one in use.
     pub(crate) fn discard(&self, link: &Link) {
         let mut state = self.state.lock();
         if matches!(&*state, State::Ready(current) if Arc::ptr_eq(&current.health, &link.health)) {
@@ -188,7 +210,7 @@ impl Slot {
 }
 
 /// Where to connect, and how.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Connector {
     info: ConnectionInfo,
 }
@@ -204,9 +226,14 @@ impl Connector {
         Ok(Self { info: url.into_connection_info()?.set_tcp_settings(tcp) })
     }
 
-    /// Returns `host:port`, which holds no credentials.
-    pub(crate) fn server(&self) -> String {
-        self.info.addr().to_string()
+    /// Connects in the same way to another server.
+    pub(crate) fn to(&self, host: String, port: u16) -> Self {
+        Self { info: self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)) }
+    }
+
+    /// Returns the number of the database that is selected.
+    pub(crate) fn database(&self) -> i64 {
+        self.info.redis_settings().db()
     }
 
     async fn connect(&self) -> Result<Link, RedisError> {

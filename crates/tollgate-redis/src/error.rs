@@ -8,6 +8,10 @@ use tollgate_core::{StoreError, StoreErrorKind};
 pub(crate) enum Remedy {
     /// Send the same call with the script's text; it was not executed.
     SendSource,
+    /// Send it to the node of the cluster that the error names; it was not executed.
+    Follow,
+    /// Send it to the node that takes over its slot and is named; it was not executed.
+    Ask,
     /// Connect anew and send it once more; it was not executed.
     Reconnect,
     /// Send it once more a little later; it was not executed.
@@ -22,6 +26,8 @@ impl Remedy {
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendSource,
+            ErrorKind::Server(ServerErrorKind::Moved) => Self::Follow,
+            ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Reconnect,
             _ if is_not_ready(error) => Self::Wait,
             _ if error.is_unrecoverable_error() || error.is_io_error() => Self::GiveUpConnection,
@@ -40,6 +46,11 @@ fn is_not_ready(error: &RedisError) -> bool {
 fn is_not_permitted(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
         || error.detail().is_some_and(|detail| detail.contains("The user executing the script"))
+}
+
+/// Tells whether a server was asked for its cluster and has none.
+fn has_no_cluster(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
 }
 
 /// Makes the error of a deadline that passed after the call was sent.
@@ -105,7 +116,10 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
             (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
         }
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
-            (StoreErrorKind::Refused, "it is a node of a Redis Cluster: name a single server")
+            (StoreErrorKind::Refused, "it is a node of a Redis Cluster: write redis+cluster://")
+        }
+        _ if has_no_cluster(error) => {
+            (StoreErrorKind::Refused, "it is not a node of a Redis Cluster: write redis://")
         }
         _ => (StoreErrorKind::Refused, "check the URL and the server's log"),
     };
@@ -126,27 +140,71 @@ pub(crate) fn unintelligible(server: &str) -> StoreError {
     )
 }
 
-/// Makes the error of a key that holds something else than a bucket, if `error` is one.
+/// The keys of one charge.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) bucket: String,
+    pub(crate) record: Option<String>,
+}
+
+/// Makes the error of an operation or an algorithm that the script does not know.
+pub(crate) fn unsupported() -> StoreError {
+    StoreError::invalid(
+        "the redis store knows less operations and algorithms than tollgate_core: \
+         use versions of one release",
+    )
+}
+
+/// Makes the error of a runtime that ended before a call did.
+pub(crate) fn cancelled(servers: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!(
+            "the runtime ended before redis at {servers} had answered, and a part of the call may \
+             have been executed"
+        ),
+    )
+}
+
+/// Makes the error of a key whose records a Redis Cluster would keep elsewhere.
+pub(crate) fn records_elsewhere(key: &str) -> StoreError {
+    StoreError::invalid(format!(
+        "the key {key:?} has a '}}' outside of a hash tag, so its records cannot be in its slot of \
+         a Redis Cluster: escape it as %7D"
+    ))
+}
+
+/// Makes the error of a key that holds what is not ours, if `error` is one.
 ///
-/// `key_of` gives the full key of the charge at an index from 0.
+/// `keys_of` gives the keys of the charge at an index from 0.
 pub(crate) fn corrupt(
     error: &RedisError,
-    key_of: impl FnOnce(usize) -> Option<String>,
+    keys_of: impl FnOnce(usize) -> Option<Keys>,
 ) -> Option<StoreError> {
     let detail = error.detail().filter(|_| error.code() == Some("CORRUPT"))?;
     let mut words = detail.split(' ');
     let index: usize = words.next()?.parse().ok()?;
-    let key = key_of(index.checked_sub(1)?)?;
-    let what = match (words.next()?, words.next()?) {
-        ("type", name) => format!("holds a {name}"),
-        (_, field) => format!("is a hash whose field {field:?} is missing or not a bucket's"),
+    let Keys { bucket, record } = keys_of(index.checked_sub(1)?)?;
+    let (key, what) = match (words.next()?, words.next()) {
+        ("type", Some(name)) => (bucket, format!("holds a {name}, so it is not a bucket")),
+        ("field", Some(field)) => (
+            bucket,
+            format!(
+                "is a hash whose field {field:?} is missing or not a bucket's, so it is not a bucket"
+            ),
+        ),
+        ("member", _) => (
+            bucket,
+            "is a sorted set of other members than leases, so it is not a bucket".to_owned(),
+        ),
+        ("record", _) => {
+            (record?, "does not hold <units>:<end>, so it is not the note of a ticket".to_owned())
+        }
+        _ => return None,
     };
     Some(StoreError::new(
         StoreErrorKind::Corrupt,
-        format!(
-            "the redis key {key:?} {what}, so it is not a bucket: remove the key, \
-             or choose another prefix"
-        ),
+        format!("the redis key {key:?} {what}: remove the key, or choose another prefix"),
     ))
 }
 

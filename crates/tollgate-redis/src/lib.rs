@@ -52,12 +52,18 @@
 //! # }
 //! ```
 
+mod across;
 mod builder;
 mod call;
+mod cluster;
 mod connection;
 mod error;
+mod key;
+mod reply;
 mod script;
 mod store;
+mod target;
+mod transport;
 
 pub use crate::builder::{RedisStoreBuilder, TimeSource};
 pub use crate::store::RedisStore;

@@ -2,8 +2,24 @@
 
 use redis::Cmd;
 
-/// The second implementation of `tollgate_core::decide_together`; its header is its contract.
-pub(crate) const SOURCE: &str = include_str!("../lua/token_bucket.lua");
+/// The second implementation of `tollgate_core::decide_together`; `lua/README.md` is its contract.
+///
+/// The parts between the two literals are the body of one function, which is only called by a
+/// request that needs them: in Redis every call of a script makes its functions anew.
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("../lua/parts/integer.lua"),
+    "local function make_parts(call, now, max_clock_skew)\nlocal parts = {}\n\n",
+    include_str!("../lua/parts/exact.lua"),
+    include_str!("../lua/parts/stored.lua"),
+    include_str!("../lua/parts/carried_over.lua"),
+    include_str!("../lua/parts/window.lua"),
+    include_str!("../lua/parts/cells.lua"),
+    include_str!("../lua/parts/slots.lua"),
+    include_str!("../lua/parts/readers.lua"),
+    include_str!("../lua/parts/record.lua"),
+    "return parts\nend\n\n",
+    include_str!("../lua/apply.lua"),
+);
 
 /// The script with the SHA-1 by which Redis knows it.
 #[derive(Debug)]

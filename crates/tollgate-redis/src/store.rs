@@ -2,48 +2,56 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use redis::{Cmd, Value};
+use tokio::time::Instant;
 use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, Timestamp};
 
+use crate::across::{self, Group};
 use crate::builder::{RedisStoreBuilder, TimeSource};
-use crate::call::{Call, write_key};
-use crate::connection::{Link, Slot};
-use crate::error::{self, Remedy};
+use crate::call::{Call, Step};
+use crate::error::{self, Keys};
+use crate::key::{self, HashSlot};
 use crate::script::{Form, Script};
+use crate::target::Target;
+use crate::transport::Transport;
 
-/// The pause before a server that is not ready is asked again.
-const NOT_READY_PAUSE: Duration = Duration::from_millis(10);
-
-/// Keeps buckets in Redis, where all processes share them.
+/// Keeps buckets in Redis or in a Redis Cluster, where all processes share them.
 ///
 /// Each call is one script call that reads, judges, spends and sets the expiry of all charges in
-/// one atomic step (G6, G7). See the [crate docs](crate) for what is stored and how it fails.
+/// one atomic step (G6, G7); in a cluster, one for each hash slot. See the [crate docs](crate) for
+/// what is stored and how it fails.
 ///
-/// The store is made by [`builder`](Self::builder). It holds one connection that all calls share;
-/// share the store itself by [`Arc`].
+/// The store is made by [`builder`](Self::builder). It holds one connection to each server that all
+/// calls share; share the store itself by [`Arc`].
 pub struct RedisStore {
-    pub(crate) slot: Arc<Slot>,
-    pub(crate) server: String,
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What a call needs, in a task of its own too.
+pub(crate) struct Inner {
+    pub(crate) transport: Transport,
     pub(crate) script: Script,
     pub(crate) prefix: String,
     pub(crate) time_source: TimeSource,
-    pub(crate) timeout: Duration,
     pub(crate) max_clock_skew: Duration,
-    pub(crate) script_reloads: AtomicU64,
 }
 
 impl RedisStore {
-    /// Makes a builder for the server at `url`: `redis://[user:password@]host[:port][/database]`,
-    /// or `redis+unix:///path` for a socket.
+    /// Makes a builder for the server at `url`:
+    ///
+    /// - `redis://[user:password@]host[:port][/database]`,
+    /// - `redis+unix:///path` for a socket,
+    /// - `redis+cluster://[user:password@]host[:port][,host[:port]...]` for a Redis Cluster, of
+    ///   which one node must be there. The others are asked for.
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url.into())
     }
 
-    /// Asks whether the server answers and runs the script, within the deadline.
+    /// Asks whether the server answers and runs the script, within the deadline; in a cluster each
+    /// node that serves keys.
     ///
     /// No key is touched. A replica passes too: only a write tells that it is read-only.
     ///
@@ -51,23 +59,39 @@ impl RedisStore {
     ///
     /// [`StoreError`] as from [`apply`](Store::apply).
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.call(Operation::Look, &[], Timestamp::EPOCH).await.map(|_| ())
+        let deadline = self.inner.transport.deadline();
+        let slots = match &self.inner.transport.target {
+            Target::Single(_) => vec![HashSlot::ANY],
+            Target::Cluster(cluster) => cluster.slot_of_each(),
+        };
+        // Of a cluster that is not known yet, whoever it is that serves a slot.
+        let any = slots.is_empty().then_some(HashSlot::ANY);
+        for slot in slots.into_iter().chain(any) {
+            let call = self.inner.call(Step::Apply(Operation::Look), &[], Timestamp::EPOCH);
+            let reply = self.inner.send(slot, &call, deadline).await?;
+            if call.decisions(&reply).is_none() {
+                return Err(error::unintelligible(&self.inner.transport.target.name()));
+            }
+        }
+        Ok(())
     }
 
-    /// Returns how often the server had forgotten the script and was sent its text, since the store
+    /// Returns how often a server had forgotten the script and was sent its text, since the store
     /// was made. That happens after `SCRIPT FLUSH` or a failover, and fails no call.
     pub fn script_reloads(&self) -> u64 {
-        self.script_reloads.load(Ordering::Relaxed)
+        self.inner.transport.script_reloads.load(Ordering::Relaxed)
     }
+}
 
-    async fn call(
-        &self,
-        operation: Operation,
-        charges: &[Charge<'_>],
+impl Inner {
+    pub(crate) fn call<'a>(
+        &'a self,
+        step: Step,
+        charges: &'a [Charge<'a>],
         now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
-        let call = Call {
-            operation,
+    ) -> Call<'a> {
+        Call {
+            step,
             charges,
             prefix: &self.prefix,
             max_clock_skew: self.max_clock_skew,
@@ -75,116 +99,60 @@ impl RedisStore {
                 TimeSource::Server => None,
                 TimeSource::Client => Some(now),
             },
-        };
-        let reply = self.run(|form| call.command(&self.script, form)).await.map_err(|failure| {
-            let key_of = |index: usize| {
-                charges.get(index).map(|charge| format!("{}:{}", self.prefix, charge.key))
-            };
-            failure.into_store_error(&self.server, key_of)
-        })?;
-        call.decisions(&reply).ok_or_else(|| error::unintelligible(&self.server))
-    }
-
-    /// Sends a command and, if it was certainly not executed, sends it once more; all within the
-    /// deadline.
-    async fn run(&self, command: impl Fn(Form) -> Cmd) -> Result<Value, Failure> {
-        let deadline = Instant::now() + self.timeout;
-        let mut form = Form::Sha;
-        let mut is_first = true;
-        loop {
-            let link = self.link(deadline).await?;
-            let Ok(reply) = timeout_at(deadline, link.send(&command(form))).await else {
-                if link.is_silent_too_long() {
-                    self.slot.discard(&link);
-                }
-                return Err(Failure::NoAnswer(self.timeout));
-            };
-            let error = match reply {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            match Remedy::of(&error) {
-                Remedy::SendSource if form == Form::Sha => {
-                    self.script_reloads.fetch_add(1, Ordering::Relaxed);
-                    form = Form::Source;
-                    continue;
-                }
-                Remedy::Reconnect => {
-                    self.slot.discard(&link);
-                    if !is_first {
-                        return Err(Failure::Answered(error));
-                    }
-                }
-                Remedy::Wait if is_first => {
-                    let retry_at = Instant::now() + NOT_READY_PAUSE;
-                    if retry_at >= deadline {
-                        return Err(Failure::Answered(error));
-                    }
-                    sleep_until(retry_at).await;
-                }
-                Remedy::GiveUpConnection => {
-                    self.slot.discard(&link);
-                    return Err(Failure::Broken(error));
-                }
-                Remedy::SendSource | Remedy::Wait | Remedy::GiveUp => {
-                    return Err(Failure::Answered(error));
-                }
-            }
-            is_first = false;
         }
     }
 
-    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if let Some(link) = self.slot.ready() {
-            return Ok(link);
-        }
-        match timeout_at(deadline, self.slot.link()).await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(error)) => Err(Failure::NotConnected(error)),
-            Err(_) => Err(Failure::NoConnection(self.timeout)),
-        }
+    /// Has the script executed on charges that are in one slot.
+    pub(crate) async fn send(
+        &self,
+        slot: HashSlot,
+        call: &Call<'_>,
+        deadline: Instant,
+    ) -> Result<Value, StoreError> {
+        let command = |form| call.command(&self.script, form);
+        self.transport.send(slot, command, deadline).await.map_err(|failed| {
+            failed.into_store_error(|index| {
+                let charge = call.charges.get(index)?;
+                let record = |ticket| key::record(&self.prefix, charge.key, ticket);
+                Some(Keys {
+                    bucket: format!("{}:{}", self.prefix, charge.key),
+                    record: charge.ticket.map(record),
+                })
+            })
+        })
     }
-}
 
-/// How a call failed.
-enum Failure {
-    NoConnection(Duration),
-    NotConnected(RedisError),
-    NoAnswer(Duration),
-    Broken(RedisError),
-    Answered(RedisError),
-}
-
-impl Failure {
-    fn into_store_error(
-        self,
-        server: &str,
-        key_of: impl FnOnce(usize) -> Option<String>,
-    ) -> StoreError {
-        match self {
-            Self::NoConnection(timeout) => error::no_connection(server, timeout),
-            Self::NotConnected(cause) => error::not_connected(server, &cause),
-            Self::NoAnswer(timeout) => error::no_answer(server, timeout),
-            Self::Broken(cause) => error::broken(server, &cause),
-            Self::Answered(cause) => {
-                error::corrupt(&cause, key_of).unwrap_or_else(|| error::answered(server, &cause))
-            }
+    /// Returns the slot of a key, or any if there is one server for all.
+    fn slot_of(&self, key: &str) -> HashSlot {
+        match self.transport.target {
+            Target::Single(_) => HashSlot::ANY,
+            Target::Cluster(_) => HashSlot::of(&self.prefix, key),
         }
     }
 }
 
 impl Store for RedisStore {
+    /// In a cluster the charges of one hash slot are applied in one atomic step, the slots beside
+    /// each other. What [`Spend`](Operation::Spend) and [`Reserve`](Operation::Reserve) took in
+    /// some slots is given back if an enforced charge is denied in another, or if another slot
+    /// fails: others see it as spent until then, and never the other way round.
+    ///
     /// # Errors
     ///
     /// - [`is_timeout`](StoreError::is_timeout): no answer within the deadline. The units may have
     ///   been spent, so the call was not repeated.
     /// - [`is_unavailable`](StoreError::is_unavailable): no connection, or it broke, or the server
     ///   is not ready (it loads its data, or runs a long script).
-    /// - [`is_corrupt`](StoreError::is_corrupt): a key holds something that is not a bucket; the
-    ///   text names it. Nothing was written.
+    /// - [`is_corrupt`](StoreError::is_corrupt): a key holds something that is not ours; the text
+    ///   names it. Nothing was written.
     /// - [`is_invalid`](StoreError::is_invalid): two charges of one key, or too many of them.
     /// - Otherwise the server refused: its user may not run the script, it is a replica, it is out
     ///   of memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the operation may or may not have been applied. Where it needs
+    /// several slots, it goes on in a task of its own, so it is never applied in part.
     async fn apply(
         &self,
         operation: Operation,
@@ -192,39 +160,61 @@ impl Store for RedisStore {
         now: Timestamp,
     ) -> Result<Decisions, StoreError> {
         Charge::validate(charges)?;
-        if charges.is_empty() {
-            return Ok(Decisions::new());
+        let Some(first) = charges.first() else { return Ok(Decisions::new()) };
+        let inner = &self.inner;
+        let call = inner.call(Step::Apply(operation), charges, now);
+        if !call.is_supported() {
+            return Err(error::unsupported());
         }
-        self.call(operation, charges, now).await
+        let slot = inner.slot_of(first.key);
+        if let Target::Cluster(_) = inner.transport.target {
+            if operation.has_records()
+                && let Some(charge) = charges
+                    .iter()
+                    .find(|one| one.ticket.is_some() && !key::keeps_records_beside(one.key))
+            {
+                return Err(error::records_elsewhere(charge.key));
+            }
+            if charges[1..].iter().any(|charge| inner.slot_of(charge.key) != slot) {
+                let groups = Group::of(charges, |charge| inner.slot_of(charge.key));
+                return across::apply(inner, operation, groups, now).await;
+            }
+        }
+        let reply = inner.send(slot, &call, inner.transport.deadline()).await?;
+        call.decisions(&reply).ok_or_else(|| error::unintelligible(&inner.transport.target.name()))
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        if keys.is_empty() {
-            return Ok(());
+        let inner = &self.inner;
+        let deadline = inner.transport.deadline();
+        let mut by_slot: Vec<(HashSlot, &str)> =
+            keys.iter().map(|key| (inner.slot_of(key), *key)).collect();
+        by_slot.sort_by_key(|(slot, _)| *slot);
+        for keys in by_slot.chunk_by(|(one, _), (other, _)| one == other) {
+            let unlink = |_: Form| {
+                let mut command = Cmd::new();
+                command.arg("UNLINK");
+                for (_, key) in keys {
+                    key::write_bucket(&mut command, &inner.prefix, key);
+                }
+                command
+            };
+            let sent = inner.transport.send(keys[0].0, unlink, deadline).await;
+            sent.map_err(|failed| failed.into_store_error(|_| None))?;
         }
-        let unlink = |_: Form| {
-            let mut command = Cmd::new();
-            command.arg("UNLINK");
-            for key in keys {
-                write_key(&mut command, &self.prefix, key);
-            }
-            command
-        };
-        match self.run(unlink).await {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(failure.into_store_error(&self.server, |_| None)),
-        }
+        Ok(())
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.inner;
         f.debug_struct("RedisStore")
-            .field("server", &self.server)
-            .field("prefix", &self.prefix)
-            .field("time_source", &self.time_source)
-            .field("timeout", &self.timeout)
-            .field("max_clock_skew", &self.max_clock_skew)
+            .field("server", &inner.transport.target.name())
+            .field("prefix", &inner.prefix)
+            .field("time_source", &inner.time_source)
+            .field("timeout", &inner.transport.timeout)
+            .field("max_clock_skew", &inner.max_clock_skew)
             .field("script_reloads", &self.script_reloads())
             .finish_non_exhaustive()
     }

@@ -1,7 +1,6 @@
 //! The listener for operators.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
@@ -11,6 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
+use tollgate::StoreErrorKind;
 
 use crate::app::App;
 use crate::http::Problem;
@@ -38,17 +38,13 @@ struct Readiness {
 /// A store that does not answer leaves the service ready, since the rules' failure policies
 /// answer in its place: were it taken out of service, nobody would.
 async fn readyz(State(app): State<Arc<App>>) -> Response {
-    let ping = app.backend.ping().await;
-    let ready = !app.is_stopping.load(Ordering::Relaxed);
+    let failure = store_failure(&app).await;
+    let ready = !app.is_stopping();
     let readiness = Readiness {
         ready,
         store: app.limiter.store().kind(),
-        store_answers: ping.is_ok(),
-        reason: match &ping {
-            _ if !ready => Some("stopping"),
-            Ok(()) => None,
-            Err(error) => Some(error.kind().as_str()),
-        },
+        store_answers: failure.is_none(),
+        reason: if ready { failure.map(StoreErrorKind::as_str) } else { Some("stopping") },
         rules: app.limiter.rules().len(),
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -56,6 +52,14 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut body = serde_json::to_vec(&readiness).unwrap_or_default();
     body.push(b'\n');
     reply(status, "application/json", body)
+}
+
+/// How the store fails, if it does. It may answer a ping and still refuse what checks write.
+async fn store_failure(app: &App) -> Option<StoreErrorKind> {
+    match app.backend.ping().await {
+        Err(error) => Some(error.kind()),
+        Ok(()) => app.limiter.store_failure().filter(|kind| *kind == StoreErrorKind::Refused),
+    }
 }
 
 async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tollgate::{RuleDecision, Verdict};
 
 /// A [`Verdict`] as the HTTP API writes it in JSON.
@@ -41,11 +41,10 @@ pub struct Answer<'a> {
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
     delay_ms: u64,
-    #[serde(serialize_with = "write_rules")]
-    rules: &'a [RuleDecision],
+    rules: Vec<RuleAnswer<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct RuleAnswer<'a> {
     rule: &'a str,
     allowed: bool,
@@ -70,8 +69,23 @@ impl<'a> Answer<'a> {
             retry_after_ms: verdict.retry_after().map(millis),
             reset_after_ms: decision.map(|decision| millis(decision.reset_after())),
             delay_ms: millis(verdict.delay()),
-            rules: verdict.rules(),
+            rules: verdict.rules().iter().map(RuleAnswer::from).collect(),
         }
+    }
+
+    /// Makes the JSON form of the verdict on a request that was made to wait for too long, and is
+    /// refused though its rules may allow it; see
+    /// [`Acquisition::retry_after`](tollgate::Acquisition::retry_after).
+    pub(crate) fn refused(verdict: &'a Verdict, retry_after: Option<Duration>) -> Self {
+        let retry_after_ms = retry_after.map(millis);
+        Self { allowed: false, retry_after_ms, ..Self::new(verdict) }
+    }
+
+    /// Makes the JSON form of the verdict on a request whose delay has been waited out.
+    pub(crate) fn waited_out(verdict: &'a Verdict) -> Self {
+        let mut answer = Self { delay_ms: 0, ..Self::new(verdict) };
+        answer.rules.iter_mut().for_each(|rule| rule.delay_ms = 0);
+        answer
     }
 }
 
@@ -91,11 +105,8 @@ impl<'a> From<&'a RuleDecision> for RuleAnswer<'a> {
     }
 }
 
-fn write_rules<S: Serializer>(rules: &[RuleDecision], json: S) -> Result<S::Ok, S::Error> {
-    json.collect_seq(rules.iter().map(RuleAnswer::from))
-}
-
-fn millis(duration: Duration) -> u64 {
+/// Returns whole milliseconds, rounded up.
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

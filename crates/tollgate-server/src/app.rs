@@ -1,9 +1,10 @@
 //! What the handlers of both listeners share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tollgate::{Attributes, CheckError, Cost, Limiter, Verdict};
+use tokio::sync::watch;
+use tollgate::{Acquisition, Attributes, CheckError, Cost, Limiter, Reservation, Verdict};
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
@@ -18,7 +19,7 @@ pub(crate) struct App {
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
-    pub(crate) is_stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 /// Hints to the operator, each logged once.
@@ -26,6 +27,7 @@ pub(crate) struct App {
 pub(crate) struct Hints {
     untrusted_peer: Once,
     no_original_uri: Once,
+    no_rules: Once,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ impl App {
             trusted_proxies,
             metrics,
             hints: Hints::default(),
-            is_stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }
     }
 
@@ -51,19 +53,70 @@ impl App {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
+        if !self.limiter.rules().has_domain(attributes.domain()) {
+            self.hints.no_rules(attributes.domain());
+        }
         let start = Instant::now();
         let checked = self.limiter.check_n(attributes, cost).await;
-        self.metrics.count_check(&checked, start.elapsed());
+        self.metrics.observe(start.elapsed());
+        self.metrics.count_decisions(checked.as_ref());
         checked
     }
 
-    /// Counts what came of a call that is not a check.
+    /// Acquires and counts.
+    pub(crate) async fn acquire(
+        &self,
+        attributes: &Attributes,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Acquisition, CheckError> {
+        let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
+        self.metrics.count_acquisition(acquired.as_ref());
+        acquired
+    }
+
+    /// Reserves and counts.
+    pub(crate) async fn reserve(
+        &self,
+        attributes: &Attributes,
+        estimate: Cost,
+        ttl: Duration,
+    ) -> Result<Reservation, CheckError> {
+        let start = Instant::now();
+        let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
+        self.metrics.observe(start.elapsed());
+        self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
+        reserved
+    }
+
+    /// Counts what came of a call that decides nothing.
     pub(crate) fn answered(
         &self,
         answered: Result<Verdict, CheckError>,
     ) -> Result<Verdict, CheckError> {
-        self.metrics.count_store_error(&answered);
+        self.metrics.count_store_error(answered.as_ref());
         answered
+    }
+
+    /// Counts an error of a call that decides nothing.
+    pub(crate) fn failed(&self, error: CheckError) -> CheckError {
+        self.metrics.count_store_error(Err(&error));
+        error
+    }
+
+    /// Ends all waits, and takes the service out of readiness.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the service stops.
+    pub(crate) async fn stopping(&self) {
+        // The sender is alive, so this cannot fail.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 }
 
@@ -74,6 +127,16 @@ impl Hints {
                 %peer,
                 "forward auth ignores the forwarded address from a peer that is not trusted, so \
                  all its clients have one ip: add it to trusted_proxies if it is your gateway"
+            );
+        }
+    }
+
+    pub(crate) fn no_rules(&self, domain: &str) {
+        if self.no_rules.is_first() {
+            tracing::warn!(
+                ?domain,
+                "a request names a domain that has no rules, so it is not limited: name one of \
+                 the rules' domains, or none for \"default\""
             );
         }
     }

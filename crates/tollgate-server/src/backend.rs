@@ -38,13 +38,16 @@ impl Backend {
 
     /// Makes a limiter on this store.
     pub(crate) fn limiter(&self, rules: &RuleSet) -> Result<Limiter, RuleError> {
-        let limiter = Limiter::builder().rules(rules.iter().map(|rule| rule.as_ref().clone()));
+        let limiter = Limiter::builder();
         let limiter = match self {
             Self::Memory(store) => limiter.store(Arc::clone(store)),
             Self::Redis(store) => limiter.store(Arc::clone(store)),
             Self::Custom => limiter,
         };
-        limiter.build()
+        let limiter = limiter.build()?;
+        // The set has been made, so that its shadow limits are rules of it already.
+        limiter.replace_rules(rules.clone());
+        Ok(limiter)
     }
 
     pub(crate) fn memory(&self) -> Option<Arc<MemoryStore>> {

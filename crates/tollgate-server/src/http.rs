@@ -1,9 +1,12 @@
 //! The listener for services and gateways.
 
+mod acquire;
 mod api;
+mod exchange;
 mod forward_auth;
 mod problem;
 mod request;
+mod reserve;
 
 use std::sync::Arc;
 
@@ -21,14 +24,29 @@ pub(crate) use self::problem::Problem;
 /// The paths, each with the name that the metrics give it.
 const CHECK: (&str, &str) = ("/v1/check", "check");
 const PEEK: (&str, &str) = ("/v1/peek", "peek");
+const ACQUIRE: (&str, &str) = ("/v1/acquire", "acquire");
+const RENEW: (&str, &str) = ("/v1/renew", "renew");
+const RELEASE: (&str, &str) = ("/v1/release", "release");
+const RESERVE: (&str, &str) = ("/v1/reserve", "reserve");
+const COMMIT: (&str, &str) = ("/v1/commit", "commit");
+const CANCEL: (&str, &str) = ("/v1/cancel", "cancel");
 const REFUND: (&str, &str) = ("/v1/refund", "refund");
 const RESET: (&str, &str) = ("/v1/reset", "reset");
 const AUTH: (&str, &str) = ("/v1/auth", "auth");
+
+const ALL: [(&str, &str); 11] =
+    [CHECK, PEEK, ACQUIRE, RENEW, RELEASE, RESERVE, COMMIT, CANCEL, REFUND, RESET, AUTH];
 
 pub(crate) fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route(CHECK.0, post(api::check))
         .route(PEEK.0, post(api::peek))
+        .route(ACQUIRE.0, post(acquire::acquire))
+        .route(RENEW.0, post(acquire::renew))
+        .route(RELEASE.0, post(acquire::release))
+        .route(RESERVE.0, post(reserve::reserve))
+        .route(COMMIT.0, post(reserve::commit))
+        .route(CANCEL.0, post(reserve::cancel))
         .route(REFUND.0, post(api::refund))
         .route(RESET.0, post(api::reset))
         .route(AUTH.0, any(forward_auth::auth))
@@ -40,7 +58,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 
 async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let known = [CHECK, PEEK, REFUND, RESET, AUTH].into_iter().find(|(known, _)| *known == path);
+    let known = ALL.into_iter().find(|(known, _)| *known == path);
     let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
     let response = next.run(request).await;
     app.metrics.count_request(endpoint, response.status());
@@ -50,8 +68,9 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 async fn unknown_path() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "no such path: there are POST /v1/check, /v1/peek, /v1/refund and /v1/reset, and /v1/auth; \
-         /healthz, /readyz and /metrics are on the admin address",
+        "no such path: there are POST /v1/check, /v1/peek, /v1/acquire, /v1/renew, /v1/release, \
+         /v1/reserve, /v1/commit, /v1/cancel, /v1/refund and /v1/reset, and /v1/auth; /healthz, \
+         /readyz and /metrics are on the admin address",
     )
 }
 

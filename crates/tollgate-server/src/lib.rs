@@ -3,9 +3,11 @@
 //! [`Server`] listens on two addresses, both loopback unless configured otherwise:
 //!
 //! - The **http** address is for services and gateways. `POST /v1/check` asks for a decision and
-//!   spends, `/v1/peek` looks, `/v1/refund` gives back, `/v1/reset` fills; `/v1/auth` is forward
-//!   auth for nginx, Caddy and Traefik. `docs/http-api.md` describes them field by field,
-//!   `docs/forward-auth.md` has the recipes.
+//!   spends, `/v1/peek` looks, `/v1/refund` gives back, `/v1/reset` fills; `/v1/acquire` waits and
+//!   takes slots, which `/v1/renew` and `/v1/release` keep and give back; `/v1/reserve` spends an
+//!   estimate, which `/v1/commit` and `/v1/cancel` settle; `/v1/auth` is forward auth for nginx,
+//!   Caddy and Traefik. `docs/http-api.md` describes them field by field, `docs/forward-auth.md` has
+//!   the recipes.
 //! - The **admin** address is for operators: `/healthz`, `/readyz` and `/metrics`.
 //!
 //! # Examples
@@ -37,6 +39,7 @@
 //! An answer never holds a bucket's key, the text of a script or an error of Redis; those are in
 //! the log. Labels of metrics are names from the rules (G9).
 
+mod accept;
 mod admin;
 mod answer;
 mod app;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::{CheckError, MemoryStore, RuleSet, StoreErrorKind, Verdict};
+use tollgate::{Acquisition, CheckError, MemoryStore, RuleSet, StoreErrorKind, Verdict};
 
 use self::decisions::Decisions;
 use self::durations::Durations;
@@ -110,18 +110,34 @@ impl Metrics {
         Self { registry, decisions, durations, requests, store_errors }
     }
 
-    /// Counts one check: what each rule decided, how long it took, and how the store failed.
-    pub(crate) fn count_check(&self, checked: &Result<Verdict, CheckError>, took: Duration) {
+    /// Counts how long one decision took.
+    pub(crate) fn observe(&self, took: Duration) {
         self.durations.observe(took);
-        match checked {
+    }
+
+    /// Counts what each rule decided, and how the store failed.
+    pub(crate) fn count_decisions(&self, decided: Result<&Verdict, &CheckError>) {
+        match decided {
             Ok(verdict) => self.decisions.count(verdict),
             Err(error) => self.decisions.count_error(error),
         }
-        self.count_store_error(checked);
+        self.count_store_error(decided);
+    }
+
+    /// Counts what each rule decided in the end. How long that took depends on what was waited
+    /// for, so it is not counted.
+    pub(crate) fn count_acquisition(&self, acquired: Result<&Acquisition, &CheckError>) {
+        match acquired {
+            Ok(acquisition) if !acquisition.is_granted() => {
+                self.decisions.count_refusal(acquisition.verdict());
+                self.count_store_error(Ok(acquisition.verdict()));
+            }
+            acquired => self.count_decisions(acquired.map(Acquisition::verdict)),
+        }
     }
 
     /// Counts how the store failed, if it did.
-    pub(crate) fn count_store_error(&self, answered: &Result<Verdict, CheckError>) {
+    pub(crate) fn count_store_error(&self, answered: Result<&Verdict, &CheckError>) {
         let failure = match answered {
             Ok(verdict) => verdict.store_failure(),
             Err(error) => error.store_failure(),

@@ -1,31 +1,39 @@
 //! The service: two listeners and their life.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
 use tollgate_config::Config;
 
+use crate::accept::Bounds;
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
-use crate::{admin, http};
+use crate::{accept, admin, http};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the admin listener may take to close its connections, which come after all others.
 const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the store may take for what is given back when the service stops.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the check API and forward auth grant their clients.
+const BOUNDS: Bounds = Bounds { connections_max: 10_000, head_timeout: Duration::from_secs(60) };
+
+/// What health and metrics grant their clients.
+const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
 
 /// The service, listening but not yet answering.
 ///
@@ -107,7 +115,8 @@ impl Server {
     }
 
     /// Answers until `shutdown` is done, then accepts no more, finishes the requests in flight and
-    /// returns. A request that takes longer than the drain timeout is given up.
+    /// returns. Those that wait on `/v1/acquire` are told to ask elsewhere, and what they had taken
+    /// is given back. A request that takes longer than the drain timeout is given up.
     ///
     /// While requests are being finished, the admin listener still answers and `/readyz` is 503.
     ///
@@ -116,10 +125,10 @@ impl Server {
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { http, admin, app, drain_timeout, .. } = self;
-        let (stop_http, mut http) = spawn(http, http::router(&app));
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app));
+        let (stop_http, mut http) = spawn(http, http::router(&app), BOUNDS);
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS);
         shutdown.await;
-        app.is_stopping.store(true, Ordering::Relaxed);
+        app.stop();
         tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
         if timeout(drain_timeout, &mut http).await.is_err() {
@@ -128,6 +137,8 @@ impl Server {
                 "requests in flight took too long and were given up"
             );
         }
+        // What callers had taken who went away is on its way back to the store.
+        let _ = timeout(GIVE_BACK_TIMEOUT, app.limiter.given_back()).await;
         stop_admin.send_replace(true);
         // What is left is at most a scrape that nobody waits for.
         let _ = timeout(ADMIN_DRAIN_TIMEOUT, &mut admin).await;
@@ -160,23 +171,12 @@ async fn listen(
 
 /// Answers on a listener until the sender says `true` or is dropped, then finishes what is in
 /// flight.
-fn spawn(listener: TcpListener, router: Router) -> (watch::Sender<bool>, JoinHandle<()>) {
-    let (stop, mut stopped) = watch::channel(false);
-    let listener = listener.tap_io(answer_at_once);
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let serve = axum::serve(listener, service).with_graceful_shutdown(async move {
-        let _ = stopped.wait_for(|stop| *stop).await;
-    });
-    let task = tokio::spawn(async move {
-        // It never ends in an error.
-        let _ = serve.into_future().await;
-    });
+fn spawn(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+) -> (watch::Sender<bool>, JoinHandle<()>) {
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(accept::serve(listener, router, bounds, stopped));
     (stop, task)
-}
-
-/// Turns Nagle's algorithm off, which would hold small answers back for up to 40 ms.
-fn answer_at_once(connection: &mut TcpStream) {
-    if let Err(error) = connection.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
 }

@@ -1,8 +1,8 @@
 //! Replays worked timelines on a store and reports the first answer that is not exact.
 //!
 //! [`replay`] asks the store what a caller of the limiter asks: one charge of one bucket per request,
-//! with the timeline's own time as `now`. A cost above the burst is sorted out by
-//! [`Quota::admits`](tollgate_core::Quota::admits) and does not reach the store.
+//! with the timeline's own time as `now`. A cost above the burst that is to be spent is sorted out
+//! by [`Quota::admits`](tollgate_core::Quota::admits) and does not reach the store.
 //!
 //! Every run uses a key of its own and resets it at the end, so that a store that is shared with
 //! others, or with other runs, can be tested.
@@ -13,10 +13,10 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate_core::{Charge, Cost, Operation, Quota, Store, StoreError, Timestamp};
+use tollgate_core::{Charge, Operation, Quota, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
-use crate::timeline::{Limit, Step, Timeline};
+use crate::timeline::{Step, Timeline};
 
 /// Replays `timeline` on `store` and compares every answer to the microsecond.
 ///
@@ -26,64 +26,64 @@ use crate::timeline::{Limit, Step, Timeline};
 /// # Errors
 ///
 /// [`Failure::Difference`] at the first answer that is not exact, [`Failure::Unsupported`] if the
-/// [`Store`] trait cannot express the timeline's algorithm, [`Failure::Store`] if the store
-/// failed to answer. The bucket is reset in any case.
+/// timeline's algorithm is not known, [`Failure::Store`] if the store failed to answer. The bucket
+/// is reset in any case.
 ///
 /// # Cancel safety
 ///
 /// If the future is dropped, the run's bucket may be left in the store.
 pub async fn replay<S: Store>(store: &S, timeline: &Timeline) -> Result<(), Failure> {
+    let Some(quota) = timeline.quota() else {
+        return Err(Failure::Unsupported { algorithm: timeline.algorithm().to_owned() });
+    };
     let key = unique_key();
-    let result = replay_at(store, timeline, &key).await;
+    let result = replay_at(store, timeline, *quota, &key).await;
     let reset = store.reset(&[&key]).await;
     // What was found out about the store's answers says more than that the key was left behind.
     result?;
     reset.map_err(|source| Failure::Store { step: None, source })
 }
 
-async fn replay_at<S: Store>(store: &S, timeline: &Timeline, key: &str) -> Result<(), Failure> {
-    let mut quota = token_bucket(timeline.limit())?;
+async fn replay_at<S: Store>(
+    store: &S,
+    timeline: &Timeline,
+    mut quota: Quota,
+    key: &str,
+) -> Result<(), Failure> {
     for (index, step) in timeline.steps().iter().enumerate() {
-        match step {
-            Step::SetQuota(limit) => quota = token_bucket(limit)?,
-            Step::Check { at, cost, expect } => {
-                let now = timeline.start().saturating_add(*at);
-                let got = check(store, key, &quota, *cost, now)
-                    .await
-                    .map_err(|source| Failure::Store { step: Some(index), source })?;
-                if let Some((field, expected, got)) = expect.first_difference(&got) {
-                    return Err(Failure::Difference(Difference {
-                        step: index,
-                        at: *at,
-                        field,
-                        expected,
-                        got,
-                    }));
-                }
+        let (at, operation, ticket, cost, expect) = match *step {
+            Step::SetQuota(changed) => {
+                quota = changed;
+                continue;
             }
+            Step::Request { at, operation, ticket, cost, expect } => {
+                (at, operation, ticket, cost, expect)
+            }
+        };
+        let charge = Charge { ticket, ..Charge::new(key, &quota, cost) };
+        let got = ask(store, operation, &charge, timeline.start().saturating_add(at))
+            .await
+            .map_err(|source| Failure::Store { step: Some(index), source })?;
+        if let Some((field, expected, got)) = expect.first_difference(&got) {
+            let difference = Difference { step: index, at, field, expected, got };
+            return Err(Failure::Difference(difference));
         }
     }
     Ok(())
 }
 
-fn token_bucket(limit: &Limit) -> Result<Quota, Failure> {
-    match limit {
-        Limit::TokenBucket(quota) => Ok(*quota),
-        other => Err(Failure::Unsupported { algorithm: other.algorithm() }),
-    }
-}
-
-async fn check<S: Store>(
+async fn ask<S: Store>(
     store: &S,
-    key: &str,
-    quota: &Quota,
-    cost: Cost,
+    operation: Operation,
+    charge: &Charge<'_>,
     now: Timestamp,
 ) -> Result<Answer, StoreError> {
-    if !quota.admits(cost) {
+    let judges_cost =
+        matches!(operation, Operation::Spend | Operation::Look | Operation::Reserve { .. });
+    if judges_cost && !charge.quota.admits(charge.cost) {
         return Ok(Answer::Impossible);
     }
-    let decisions = store.apply(Operation::Spend, &[Charge::new(key, quota, cost)], now).await?;
+    let decisions = store.apply(operation, &[*charge], now).await?;
     match decisions.as_slice() {
         [decision] => Ok(Answer::from(*decision)),
         other => Err(StoreError::invalid(format!(
@@ -109,10 +109,10 @@ fn unique_key() -> String {
 pub enum Failure {
     /// The store answered, but not exactly.
     Difference(Difference),
-    /// The timeline is about an algorithm that a [`Store`] cannot be asked for.
+    /// The timeline is about an algorithm that this version does not know.
     Unsupported {
-        /// The algorithm as files name it.
-        algorithm: &'static str,
+        /// The algorithm as the file names it.
+        algorithm: String,
     },
     /// The store failed to answer.
     Store {

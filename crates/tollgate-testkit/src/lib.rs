@@ -2,8 +2,8 @@
 //!
 //! A rate limiter that is off by a microsecond or a unit looks right in every hand-written test.
 //! This crate holds what finds the difference: worked timelines with the exact answer to each
-//! request, a runner that replays them on any [`Store`](tollgate_core::Store), a model of the token
-//! bucket in rational numbers, and a `redis-server` of the test's own.
+//! request, a runner that replays them on any [`Store`](tollgate_core::Store), a model of every
+//! algorithm that is slow and obvious, and a `redis-server` or a Redis Cluster of the test's own.
 //!
 //! # Proving a store of your own
 //!
@@ -15,9 +15,11 @@
 //! use tollgate_testkit::{conformance, timeline};
 //!
 //! async fn reproduces_every_timeline(store: impl Store) {
-//!     for timeline in timeline::parse(timeline::TOKEN_BUCKET).unwrap() {
-//!         if let Err(failure) = conformance::replay(&store, &timeline).await {
-//!             panic!("{}: {failure}", timeline.name());
+//!     for file in timeline::ALL {
+//!         for timeline in timeline::parse(file).unwrap() {
+//!             if let Err(failure) = conformance::replay(&store, &timeline).await {
+//!                 panic!("{}: {failure}", timeline.name());
+//!             }
 //!         }
 //!     }
 //! }
@@ -33,21 +35,20 @@
 //! [`Model`] gives the exact answers for them.
 //!
 //! **3. Compare with the model at random.** The timelines show the known traps; random ones find the
-//! others. Drive [`Model::check`] and the store with the same random requests and compare
+//! others. Drive [`Model::apply`] and the store with the same random operations and compare
 //! [`Answer`]s:
 //!
 //! ```
-//! use tollgate_core::{Bucket, Change, Cost, Quota, Timestamp, TokenBucket};
+//! use tollgate_core::{Charge, Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, Timestamp};
 //! use tollgate_testkit::{Answer, Model};
 //!
-//! let quota = Quota::new("3/s".parse()?, 2)?;
-//! let (mut model, mut state) = (Model::default(), None::<Bucket>);
+//! let quota = Quota::sliding_log("3/s".parse()?)?;
+//! let charge = Charge::new("key", &quota, Cost::ONE);
+//! let (mut model, mut state) = (Model::default(), None);
 //! for step in 0..1_000 {
 //!     let now = Timestamp::from_micros(1_700_000_000_000_000 + step * 77_777);
-//!     let (decision, change) = TokenBucket::new(&quota).decide(state.as_ref(), Cost::ONE, now);
-//!     if let Change::Store(bucket) = change {
-//!         state = Some(bucket);
-//!     }
+//!     let (decision, change) = charge.decide(state.as_ref(), MAX_CLOCK_SKEW_DEFAULT, now);
+//!     change.apply(&mut state);
 //!     assert_eq!(Answer::from(decision), model.check(&quota, Cost::ONE, now), "step {step}");
 //! }
 //! # Ok::<(), tollgate_core::QuotaError>(())
@@ -56,17 +57,18 @@
 //! **4. What no timeline can show.** That concurrent calls equal some serial order (G6), that
 //! several charges are spent together or not at all (G7), and that only full buckets are dropped
 //! (G5, G9) is for tests of the store itself. For stores in Redis, [`RedisServer`] gives each test a
-//! server that it can pause, kill and restart.
+//! server that it can pause, kill and restart, and [`RedisCluster`] several that share the slots.
 //!
 //! # The command
 //!
 //! `tollgate-conformance` replays files on the stores of Tollgate, one line per timeline:
 //!
 //! ```text
-//! $ tollgate-conformance --store redis://127.0.0.1:6379 cases/token_bucket.json
-//! classic-burst-5-at-1-per-second: ok
+//! $ tollgate-conformance --store redis://127.0.0.1:6379 cases/*.json
+//! slots-come-back-by-release-and-by-the-end-of-a-lease: ok
 //! ...
-//! 12 timelines: 12 ok, 0 different, 0 unsupported
+//! 29 timelines: 29 ok, 0 different, 0 unsupported
+//! $ tollgate-conformance --store redis+cluster://127.0.0.1:7000,127.0.0.1:7001 cases/*.json
 //! ```
 //!
 //! It exits with 0 if all are reproduced, with 1 if one differs or is unsupported, and with 2
@@ -80,6 +82,8 @@
 pub mod conformance;
 pub mod model;
 #[cfg(unix)]
+pub mod redis_cluster;
+#[cfg(unix)]
 pub mod redis_server;
 pub mod timeline;
 
@@ -87,5 +91,7 @@ mod answer;
 
 pub use crate::answer::Answer;
 pub use crate::model::Model;
+#[cfg(unix)]
+pub use crate::redis_cluster::RedisCluster;
 #[cfg(unix)]
 pub use crate::redis_server::RedisServer;

@@ -1,23 +1,56 @@
-//! The token bucket in exact rational numbers: slow, obvious, and apart from `tollgate-core`.
+//! Every algorithm from its rules alone: slow, obvious, and apart from `tollgate-core`.
 //!
-//! The engine counts in scaled integers, the Lua scripts in doubles. This model counts in
-//! [`BigRational`]s, without a scale, an overflow or a saturation, and is written from the rules
-//! rather than from the code. A property test that compares the two proves both the arithmetic and
-//! the rules:
+//! The engine counts in scaled integers and merges what it remembers, the Lua scripts count in
+//! doubles. This model counts tokens in rationals, remembers each spending with its instant and
+//! each lease with its end, and reads every answer off what is there after the request. A property
+//! test that compares the two proves both the arithmetic and the rules.
 //!
-//! 1. A bucket holds at most `burst` tokens; a bucket that nobody spent from, or that is full
-//!    again, is as if there were none.
-//! 2. Time passes in whole ticks ([`Quota::tick_us`]) from the instant of the last write. A tick
-//!    adds `units / period * tick` tokens. If it would fill the bucket, a spending starts a new
-//!    tick: a part of what it has gathered would have had no place in the bucket.
-//! 3. A cost of at most the tokens is spent; a cost above them changes nothing. `retry_after` is
-//!    the instant of the first tick at which there are enough, `reset_after` that of the first at
-//!    which the bucket is full.
-//! 4. A bucket that another quota wrote keeps its tokens, down to a whole multiple of what the
+//! # Rules of all algorithms
+//!
+//! 1. A bucket that nobody spent from, or in which nothing spent counts any more, is as if there
+//!    were none. So is what an algorithm of another kind has written.
+//! 2. A cost that fits is spent; a cost that does not changes nothing. A cost of 0 always fits.
+//!    `retry_after` is the time until the cost fits, `reset_after` the time until the bucket is
+//!    full, each if nobody spends or gives back in between.
+//! 3. Before the instant of the last write, by at most the skew, the bucket stands still. Further
+//!    back, that instant moves to now with all that counted at it.
+//! 4. A reservation is a spending that is noted under its ticket, once; settling it gives back
+//!    what was reserved too much, or takes what was reserved too little as far as it is there, and
+//!    removes the note. A refund under a ticket is noted likewise, until everything spent before
+//!    it has stopped to count, but for ten minutes at least and a day at most.
+//!
+//! # Rules of the token bucket and the leaky bucket
+//!
+//! 1. A bucket holds at most `burst` tokens. Time passes in whole ticks ([`Quota::tick_us`]) from
+//!    the instant of the last write; a tick adds `units / period * tick` tokens. If it would fill
+//!    the bucket, a spending starts a new tick: a part of what it has gathered would have had no
+//!    place in the bucket.
+//! 2. A bucket that another quota wrote keeps its tokens, down to a whole multiple of what the
 //!    new quota can tell apart (one token divided by the denominator of its tokens per tick), and
 //!    at most the new burst.
-//! 5. Before the instant of the last write, by at most the skew, the bucket stands still. Further
-//!    back, that instant moves to now.
+//! 3. A refund that finds the bucket full, or fills it, forgets what was written.
+//! 4. The queue of a leaky bucket holds what the bucket lacks, and `delay` is the time until what
+//!    it held before the request has drained.
+//!
+//! # Rules of the windows
+//!
+//! 1. Time is cut into cells. A unit spent in one counts until `cells + 1` cells later the next
+//!    begins (sliding window), until the next begins (fixed window, whose cell is the period), or
+//!    until `period` cells later the next begins (sliding log, whose cell is a microsecond).
+//! 2. A cost fits if it and what counts are together at most the limit.
+//! 3. Units are given back oldest first. Units that do not count are forgotten at the next write.
+//! 4. What is stored tells only the cell in which a unit was spent. So under cells of another
+//!    width it counts as spent in that cell's last microsecond, or at the last write if that was
+//!    earlier.
+//!
+//! # Rules of concurrency
+//!
+//! 1. A request takes as many slots as it costs, under its ticket and until `lease_ttl` from now. A
+//!    ticket that holds slots is renewed instead. Without a ticket nothing is taken.
+//! 2. A lease that ends later than `lease_ttl` and the skew from now ends `lease_ttl` from now.
+//!    Otherwise it is never shortened, not even by a renewal while the clock is back.
+//! 3. Slots are given back by their ticket only, never by a refund. Leases that have ended are
+//!    forgotten when slots are taken, renewed or given back.
 //!
 //! # Examples
 //!
@@ -37,252 +70,239 @@
 //! # Ok::<(), tollgate_core::QuotaError>(())
 //! ```
 
+mod bucket;
+mod notes;
+mod slots;
+mod window;
+
 use std::time::Duration;
 
-use num_bigint::BigInt;
-use num_rational::BigRational;
-use num_traits::{ToPrimitive, Zero};
-use tollgate_core::{Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, Timestamp};
+use tollgate_core::{Algorithm, Charge, Cost, MAX_CLOCK_SKEW_DEFAULT, Operation, Quota, Timestamp};
 
+use self::bucket::{Bucket, Tokens};
+use self::notes::Notes;
+use self::slots::{Lease, Slots};
+use self::window::{Spendings, Window};
 use crate::answer::Answer;
 
-/// One token bucket, in rationals.
+/// One bucket of any algorithm, in exact arithmetic.
 ///
 /// See the [module docs](self) for its rules and an example.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// What was written last; nothing for a full bucket.
-    stored: Option<Tokens>,
+    stored: Option<Stored>,
+    notes: Notes,
     max_clock_skew: Duration,
 }
 
-/// So many tokens at an instant.
+/// What was written, by the kind of algorithm that can read it.
 #[derive(Clone, Debug)]
-struct Tokens {
-    amount: BigRational,
-    at: Timestamp,
+enum Stored {
+    Tokens(Tokens),
+    Window(Spendings),
+    Cells(Spendings),
+    Leases(Vec<Lease>),
 }
 
-/// What the bucket holds now.
-struct Contents {
-    tokens: Tokens,
-    /// Whether the clock went back so far that the instant was moved to now.
-    moved: bool,
-}
+/// What a bucket holds now.
+trait Contents {
+    /// Tells whether so many units are there.
+    fn fits(&self, units: u64) -> bool;
 
-/// A quota as the model sees it.
-struct Terms {
-    tokens_per_tick: BigRational,
-    tick_us: u64,
-    burst: BigRational,
+    /// Takes units that are there.
+    fn take(&mut self, units: u64);
+
+    /// Gives units back, as far as they were taken.
+    fn give_back(&mut self, units: u64);
+
+    fn remaining(&self) -> u64;
+
+    fn reset_after(&self) -> Duration;
+
+    fn retry_after(&self, units: u64) -> Duration;
+
+    /// How long one that is let in now must wait.
+    fn delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Extends a lease, and tells whether there is one. What knows no leases has nothing to extend.
+    fn renew(&mut self) -> bool {
+        true
+    }
+
+    /// Ends a lease, if there is one.
+    fn release(&mut self) {}
+
+    /// Replaces what is stored, unless that may stay.
+    fn write(self: Box<Self>, stored: &mut Option<Stored>);
 }
 
 impl Default for Model {
     /// Makes a full bucket that tolerates a clock skew of 1 s.
     fn default() -> Self {
-        Self { stored: None, max_clock_skew: MAX_CLOCK_SKEW_DEFAULT }
+        Self::with_max_clock_skew(MAX_CLOCK_SKEW_DEFAULT)
     }
 }
 
 impl Model {
     /// Makes a full bucket that stands still for at most `max_clock_skew` when time goes back.
-    pub fn with_max_clock_skew(max_clock_skew: Duration) -> Self {
-        Self { stored: None, max_clock_skew }
+    pub const fn with_max_clock_skew(max_clock_skew: Duration) -> Self {
+        Self { stored: None, notes: Notes::new(), max_clock_skew }
     }
 
     /// Answers a request of `cost` at `now`, and spends it if it is allowed.
     pub fn check(&mut self, quota: &Quota, cost: Cost, now: Timestamp) -> Answer {
-        let terms = Terms::of(quota);
-        let cost = whole(cost.units());
-        if cost > terms.burst {
-            return Answer::Impossible;
-        }
-        let mut contents = self.contents(&terms, now);
-        if cost > contents.tokens.amount {
-            let answer = Answer::Deny {
-                remaining: contents.remaining(),
-                reset_after: terms.wait(&contents.tokens, &terms.burst, now),
-                retry_after: terms.wait(&contents.tokens, &cost, now),
-            };
-            self.keep(contents);
-            return answer;
-        }
-        if cost.is_zero() {
-            let answer = terms.allow(&contents, now);
-            self.keep(contents);
-            return answer;
-        }
-        if &contents.tokens.amount + &terms.tokens_per_tick >= terms.burst {
-            contents.tokens.at = contents.tokens.at.max(now);
-        }
-        contents.tokens.amount -= cost;
-        let answer = terms.allow(&contents, now);
-        self.stored = Some(contents.tokens);
-        answer
+        self.apply(Operation::Spend, &Charge::new("", quota, cost), now)
     }
 
     /// Gives `cost` units back at `now`, never beyond the burst.
     pub fn refund(&mut self, quota: &Quota, cost: Cost, now: Timestamp) -> Answer {
-        let terms = Terms::of(quota);
-        let mut contents = self.contents(&terms, now);
-        let before = contents.tokens.amount.clone();
-        contents.tokens.amount = (&before + whole(cost.units())).min(terms.burst.clone());
-        let answer = terms.allow(&contents, now);
-        if contents.tokens.amount == terms.burst {
-            self.stored = None;
-        } else if contents.tokens.amount > before {
-            self.stored = Some(contents.tokens);
-        } else {
-            self.keep(contents);
+        self.apply(Operation::Refund, &Charge::new("", quota, cost), now)
+    }
+
+    /// Carries out any operation on one charge, whose key does not matter.
+    ///
+    /// A cost above the burst is [`Answer::Impossible`] to the operations that spend or look.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_core::{Charge, Cost, Operation, Quota, Ticket, Timestamp};
+    /// use tollgate_testkit::Model;
+    ///
+    /// let quota = Quota::concurrency(1, Duration::from_secs(30))?;
+    /// let charge = Charge::new("key", &quota, Cost::ONE);
+    /// let (mine, yours) = (Ticket::new(1), Ticket::new(2));
+    /// let mut slot = Model::default();
+    /// let mut outcome = |operation, ticket| {
+    ///     slot.apply(operation, &charge.with_ticket(ticket), Timestamp::EPOCH).outcome()
+    /// };
+    /// assert_eq!(outcome(Operation::Spend, mine), "allow");
+    /// assert_eq!(outcome(Operation::Spend, yours), "deny");
+    /// assert_eq!(outcome(Operation::Release, mine), "allow");
+    /// assert_eq!(outcome(Operation::Spend, yours), "allow");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn apply(&mut self, operation: Operation, charge: &Charge<'_>, now: Timestamp) -> Answer {
+        let spends_or_looks =
+            matches!(operation, Operation::Spend | Operation::Look | Operation::Reserve { .. });
+        if spends_or_looks && charge.cost.units() > u64::from(charge.quota.burst()) {
+            return Answer::Impossible;
         }
+        let mut contents = self.contents(charge, now);
+        let contents_now = &mut *contents;
+        let answer = match operation {
+            Operation::Spend => spend(contents_now, charge),
+            Operation::Look => look(contents_now, charge),
+            Operation::Refund => self.notes.refund_once(contents_now, charge, now),
+            Operation::Renew if contents_now.renew() => allowed(contents_now),
+            Operation::Renew => denied(contents_now, charge.cost),
+            Operation::Release => {
+                contents_now.release();
+                allowed(contents_now)
+            }
+            Operation::Reserve { ttl } => self.notes.reserve(contents_now, charge, ttl, now),
+            Operation::Settle => self.notes.settle(contents_now, charge, now),
+            // An operation that the rules do not know yet changes nothing.
+            _ => look(contents_now, charge),
+        };
+        contents.write(&mut self.stored);
         answer
     }
 
-    /// Leaves what is stored as it is, but for the repair of a clock that went back too far.
-    fn keep(&mut self, contents: Contents) {
-        if contents.moved {
-            self.stored = Some(contents.tokens);
-        }
-    }
-
-    fn contents(&self, terms: &Terms, now: Timestamp) -> Contents {
-        let full =
-            Contents { tokens: Tokens { amount: terms.burst.clone(), at: now }, moved: false };
-        let Some(stored) = &self.stored else { return full };
-        let held = terms.carried_over(&stored.amount);
-        if held == terms.burst {
-            return full;
-        }
-        if now < stored.at {
-            let moved = stored.at.saturating_since(now) > self.max_clock_skew;
-            let at = if moved { now } else { stored.at };
-            return Contents { tokens: Tokens { amount: held, at }, moved };
-        }
-        let ticks = (now.as_micros() - stored.at.as_micros()) / terms.tick_us;
-        let amount = held + whole(ticks) * &terms.tokens_per_tick;
-        if amount >= terms.burst {
-            return full;
-        }
-        let at = Timestamp::from_micros(stored.at.as_micros() + ticks * terms.tick_us);
-        Contents { tokens: Tokens { amount, at }, moved: false }
-    }
-}
-
-impl Contents {
-    fn remaining(&self) -> u64 {
-        saturate(&self.tokens.amount.to_integer())
-    }
-}
-
-impl Terms {
-    fn of(quota: &Quota) -> Self {
-        let per_us = whole(quota.rate().units()) / micros(quota.rate().period());
-        let tick_us = u64::from(quota.tick_us());
-        Self {
-            tokens_per_tick: per_us * whole(tick_us),
-            tick_us,
-            burst: whole(u64::from(quota.burst())),
-        }
-    }
-
-    /// The stored amount under this quota. An amount that it wrote itself is not changed, because
-    /// it is a whole number of steps.
-    fn carried_over(&self, amount: &BigRational) -> BigRational {
-        let steps = BigRational::from(self.tokens_per_tick.denom().clone());
-        ((amount * &steps).floor() / steps).min(self.burst.clone())
-    }
-
-    /// The time from `now` until the tokens have become `wanted`.
-    fn wait(&self, tokens: &Tokens, wanted: &BigRational, now: Timestamp) -> Duration {
-        if *wanted <= tokens.amount {
-            return Duration::ZERO;
-        }
-        let ticks = ((wanted - &tokens.amount) / &self.tokens_per_tick).ceil();
-        let instant = whole(tokens.at.as_micros()) + ticks * whole(self.tick_us);
-        let wait_us = (instant - whole(now.as_micros())).to_integer();
-        let second = BigInt::from(1_000_000);
-        Duration::from_secs(saturate(&(&wait_us / &second)))
-            + Duration::from_micros(saturate(&(wait_us % second)))
-    }
-
-    fn allow(&self, contents: &Contents, now: Timestamp) -> Answer {
-        Answer::Allow {
-            remaining: contents.remaining(),
-            reset_after: self.wait(&contents.tokens, &self.burst, now),
-            delay: Duration::ZERO,
-        }
-    }
-}
-
-fn whole(number: u64) -> BigRational {
-    BigRational::from(BigInt::from(number))
-}
-
-fn micros(duration: Duration) -> BigRational {
-    BigRational::from(BigInt::from(duration.as_micros()))
-}
-
-/// Seconds and units of every quota fit; a number that did not would differ from any answer.
-fn saturate(number: &BigInt) -> u64 {
-    number.to_u64().unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::timeline::{self, Limit, Step};
-
-    #[test]
-    fn the_model_gives_the_answers_of_the_worked_timelines() {
-        let timelines = timeline::parse(timeline::TOKEN_BUCKET).unwrap();
-        assert_eq!(timelines.len(), 12);
-        for timeline in timelines {
-            let mut bucket = Model::default();
-            let mut limit = *timeline.limit();
-            for (index, step) in timeline.steps().iter().enumerate() {
-                match step {
-                    Step::SetQuota(changed) => limit = *changed,
-                    Step::Check { at, cost, expect } => {
-                        let Limit::TokenBucket(quota) = limit else {
-                            panic!("{limit:?} in a file of token buckets")
-                        };
-                        let now = timeline.start().saturating_add(*at);
-                        let got = bucket.check(&quota, *cost, now);
-                        assert_eq!(got, *expect, "{} step {index}", timeline.name());
-                    }
-                }
+    fn contents(&self, charge: &Charge<'_>, now: Timestamp) -> Box<dyn Contents> {
+        let (quota, skew) = (charge.quota, self.max_clock_skew);
+        let stored = self.stored.as_ref();
+        match quota.algorithm() {
+            Algorithm::FixedWindow => {
+                let spendings = match stored {
+                    Some(Stored::Window(spendings)) => Some(spendings),
+                    _ => None,
+                };
+                Box::new(Window::new(quota, spendings, skew, now))
+            }
+            Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => {
+                let spendings = match stored {
+                    Some(Stored::Cells(spendings)) => Some(spendings),
+                    _ => None,
+                };
+                Box::new(Window::new(quota, spendings, skew, now))
+            }
+            Algorithm::Concurrency { lease_ttl } => {
+                let leases = match stored {
+                    Some(Stored::Leases(leases)) => leases.as_slice(),
+                    _ => &[],
+                };
+                Box::new(Slots::new(charge, lease_ttl, leases, skew, now))
+            }
+            _ => {
+                let tokens = match stored {
+                    Some(Stored::Tokens(tokens)) => Some(tokens),
+                    _ => None,
+                };
+                Box::new(Bucket::new(quota, tokens, skew, now))
             }
         }
     }
+}
 
-    #[test]
-    fn a_refund_fills_the_bucket_and_no_more() {
-        let quota = Quota::new("1/s".parse().unwrap(), 5).unwrap();
-        let mut bucket = Model::default();
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        let _ = bucket.check(&quota, Cost::new(3), now);
-        let four = bucket.refund(&quota, Cost::new(2), now);
-        assert_eq!(four.to_string(), "allow, remaining 4, reset_after_us 1000000, delay_us 0");
-        let full = bucket.refund(&quota, Cost::new(u64::MAX), now);
-        assert_eq!(full.to_string(), "allow, remaining 5, reset_after_us 0, delay_us 0");
-        assert!(bucket.stored.is_none());
-    }
-
-    #[test]
-    fn tokens_of_another_quota_are_rounded_down_to_what_the_new_one_can_tell_apart() {
-        let (sevenths, halves) = (
-            Quota::new("1/7us".parse().unwrap(), 3).unwrap(),
-            Quota::new("1/2us".parse().unwrap(), 3).unwrap(),
-        );
-        let mut bucket = Model::default();
-        let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros);
-        let _ = bucket.check(&sevenths, Cost::new(3), at(0));
-        let _ = bucket.check(&sevenths, Cost::ONE, at(13));
-        let _ = bucket.check(&sevenths, Cost::ONE, at(13));
-        let peek = bucket.check(&sevenths, Cost::ZERO, at(13));
-        // 6/7 of a token is 1/2 in halves: 5 more of them, of 1 us each, make it full.
-        assert_eq!(peek.to_string(), "allow, remaining 0, reset_after_us 15, delay_us 0");
-        let carried = bucket.check(&halves, Cost::ZERO, at(13));
-        assert_eq!(carried.to_string(), "allow, remaining 0, reset_after_us 5, delay_us 0");
+fn spend(contents: &mut dyn Contents, charge: &Charge<'_>) -> Answer {
+    let before = look(contents, charge);
+    let Answer::Allow { delay, .. } = before else { return before };
+    match charge.cost.units() {
+        0 => before,
+        units => {
+            contents.take(units);
+            Answer::Allow {
+                remaining: contents.remaining(),
+                reset_after: contents.reset_after(),
+                delay,
+            }
+        }
     }
 }
+
+fn look(contents: &dyn Contents, charge: &Charge<'_>) -> Answer {
+    if charge.cost.is_zero() || contents.fits(charge.cost.units()) {
+        allowed(contents)
+    } else {
+        denied(contents, charge.cost)
+    }
+}
+
+fn allowed(contents: &dyn Contents) -> Answer {
+    Answer::Allow {
+        remaining: contents.remaining(),
+        reset_after: contents.reset_after(),
+        delay: contents.delay(),
+    }
+}
+
+fn denied(contents: &dyn Contents, cost: Cost) -> Answer {
+    Answer::Deny {
+        remaining: contents.remaining(),
+        reset_after: contents.reset_after(),
+        retry_after: contents.retry_after(cost.units()),
+    }
+}
+
+/// The time from `now` until so many units have come free, each some at its end.
+fn time_until_free(ends: impl Iterator<Item = (u64, u64)>, units: u64, now: Timestamp) -> Duration {
+    let mut ends: Vec<_> = ends.collect();
+    ends.sort_unstable();
+    let mut free = 0;
+    let awaited = ends.into_iter().take_while(|(_, more)| {
+        let is_short = free < units;
+        free += more;
+        is_short
+    });
+    awaited.last().map_or(Duration::ZERO, |(end_us, _)| {
+        Duration::from_micros(end_us.saturating_sub(now.as_micros()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,9 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often another free port is tried when somebody else took the first one.
 const PORT_ATTEMPTS: u32 = 8;
 
+/// How far above its port a node of a cluster talks to the others; Redis 6 can do no other.
+const BUS_PORT_OFFSET: u16 = 10_000;
+
 /// A running `redis-server` on loopback that nobody else uses.
 ///
 /// See the [module docs](self) for its life and an example.
@@ -87,6 +90,12 @@ impl Builder {
         self
     }
 
+    /// Puts arguments before those that were given, which may override them.
+    pub(crate) fn args_before(mut self, args: &[&str]) -> Self {
+        self.args.splice(..0, args.iter().map(OsString::from));
+        self
+    }
+
     /// Sets the binary to run, whatever [`BINARY_VARIABLE`] says.
     #[must_use]
     pub fn binary(mut self, binary: impl Into<OsString>) -> Self {
@@ -100,6 +109,15 @@ impl Builder {
     ///
     /// As [`RedisServer::start`].
     pub fn start(self) -> io::Result<RedisServer> {
+        self.start_on_one_of(free_port)
+    }
+
+    /// Starts a node of a cluster, whose second port for other nodes is 10,000 above the first.
+    pub(crate) fn start_node(self) -> io::Result<RedisServer> {
+        self.start_on_one_of(free_port_of_node)
+    }
+
+    fn start_on_one_of(self, free_port: fn() -> io::Result<u16>) -> io::Result<RedisServer> {
         let dir = tempfile::Builder::new().prefix("tollgate-redis-").tempdir()?;
         let mut attempt = 1;
         loop {
@@ -228,4 +246,26 @@ impl RedisServer {
 /// Asks the system for a port that is free now. It may be taken before the server binds it.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// As [`free_port`], for a node of a cluster: the port 10,000 above it is free as well.
+fn free_port_of_node() -> io::Result<u16> {
+    // Those that were refused are held, so that the system does not offer them again.
+    let mut refused = Vec::new();
+    while refused.len() < 1_000 {
+        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = first.local_addr()?.port();
+        let second = port.checked_add(BUS_PORT_OFFSET);
+        if second.is_some_and(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            return Ok(port);
+        }
+        refused.push(first);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!(
+            "no port below {} is free: a node of a cluster needs two",
+            u16::MAX - BUS_PORT_OFFSET
+        ),
+    ))
 }

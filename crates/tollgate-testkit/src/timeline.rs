@@ -23,23 +23,28 @@
 //!
 //! | field | meaning |
 //! | --- | --- |
-//! | `algorithm` | `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_window` or `sliding_log` |
-//! | `quota` | `units` per `period_us`; `burst` for the two buckets, `cells` (20 if absent) for `sliding_window` |
+//! | `algorithm` | `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_window`, `sliding_log` or `concurrency` |
+//! | `quota` | `units` per `period_us`, with a `burst` for the two buckets and `cells` (20 if absent) for `sliding_window`; for `concurrency` `units` in flight, each for `lease_ttl_us` |
 //! | `start_us` | microseconds since the Unix epoch |
 //! | `at_us` | microseconds after `start_us`; it may go back |
-//! | `cost` | units; 0 is a peek |
+//! | `cost` | units; 0 is a peek; `renew` and `release` have none |
+//! | `do` | the [operation](tollgate_core::Operation): `spend` (if absent), `look`, `refund`, `renew`, `release`, `reserve` or `settle` |
+//! | `ticket` | a name for what is held or done: slots that are spent, renewed or released, a reservation, a refund that is made once |
+//! | `ttl_us` | how long a `reserve` can be settled |
 //! | `expect` | the [`Answer`]; a deny has `retry_after_us`, an allow may have `delay_us` (0 if absent) |
 //! | `set_quota` | the quota from here on |
 //!
-//! A field that is not listed here is an error, so that a misspelt expectation cannot pass.
+//! A field that is not listed here is an error, so that a misspelt expectation cannot pass. An
+//! algorithm that is not listed is no error of the file: it is of a later version, and the runner
+//! says that it does not support it.
 //!
 //! # The timelines of Tollgate
 //!
-//! [`TOKEN_BUCKET`] and its four siblings are the files that every store of Tollgate reproduces.
+//! [`TOKEN_BUCKET`] and its five siblings are the files that every store of Tollgate reproduces.
 
 use std::time::Duration;
 
-use tollgate_core::{Cost, Quota, Rate, Timestamp};
+use tollgate_core::{Cost, Operation, Quota, Ticket, Timestamp};
 
 use crate::answer::Answer;
 
@@ -59,13 +64,20 @@ pub const FIXED_WINDOW: &str = include_str!("../cases/fixed_window.json");
 pub const SLIDING_WINDOW: &str = include_str!("../cases/sliding_window.json");
 /// The worked timelines of the sliding log.
 pub const SLIDING_LOG: &str = include_str!("../cases/sliding_log.json");
+/// The worked timelines of the concurrency limit.
+pub const CONCURRENCY: &str = include_str!("../cases/concurrency.json");
+
+/// The files of worked timelines, each of one algorithm.
+pub const ALL: [&str; 6] =
+    [TOKEN_BUCKET, LEAKY_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, CONCURRENCY];
 
 /// A sequence of requests to one bucket, with the answer to each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
     name: String,
     why: String,
-    limit: Limit,
+    algorithm: String,
+    quota: Option<Quota>,
     start: Timestamp,
     steps: Vec<Step>,
 }
@@ -81,9 +93,15 @@ impl Timeline {
         &self.why
     }
 
-    /// Returns the limit of the first step.
-    pub fn limit(&self) -> &Limit {
-        &self.limit
+    /// Returns the algorithm as the file names it.
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// Returns the quota of the first step, or `None` if the algorithm is not known here; then
+    /// there are no steps either.
+    pub fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
     }
 
     /// Returns the instant to which steps are relative.
@@ -100,51 +118,21 @@ impl Timeline {
 /// One step of a [`Timeline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A request that spends its cost if it is allowed.
-    Check {
+    /// A request.
+    Request {
         /// The time since the timeline's start.
         at: Duration,
+        /// What the store does.
+        operation: Operation,
+        /// The id under which it is done.
+        ticket: Option<Ticket>,
         /// What the request costs.
         cost: Cost,
         /// What an exact store answers.
         expect: Answer,
     },
     /// A change of the quota.
-    SetQuota(Limit),
-}
-
-/// An algorithm with its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Limit {
-    /// Tokens that refill at a rate, up to the burst.
-    TokenBucket(Quota),
-    /// A queue that drains at a rate and holds the burst.
-    LeakyBucket(Quota),
-    /// So many units in each period since the epoch.
-    FixedWindow(Rate),
-    /// So many units in any period, counted in cells.
-    SlidingWindow {
-        /// The units and the length of the window.
-        rate: Rate,
-        /// Into how many cells the window is cut.
-        cells: u32,
-    },
-    /// So many units in any period, each remembered.
-    SlidingLog(Rate),
-}
-
-impl Limit {
-    /// Returns the algorithm as files name it.
-    pub const fn algorithm(&self) -> &'static str {
-        match self {
-            Self::TokenBucket(_) => "token_bucket",
-            Self::LeakyBucket(_) => "leaky_bucket",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::SlidingWindow { .. } => "sliding_window",
-            Self::SlidingLog(_) => "sliding_log",
-        }
-    }
+    SetQuota(Quota),
 }
 
 #[cfg(test)]

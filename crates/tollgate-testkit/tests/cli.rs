@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tollgate_testkit::RedisServer;
 use tollgate_testkit::redis_server::Reply;
+use tollgate_testkit::{RedisCluster, RedisServer};
 
 struct Output {
     code: Option<i32>,
@@ -42,46 +42,67 @@ fn file(dir: &tempfile::TempDir, expect: &str) -> String {
     path.display().to_string()
 }
 
-fn all_token_buckets_ok(output: &Output) {
-    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+/// Every file of Tollgate, by the names of the algorithms.
+fn every_file() -> Vec<String> {
+    let algorithms = [
+        "token_bucket",
+        "leaky_bucket",
+        "fixed_window",
+        "sliding_window",
+        "sliding_log",
+        "concurrency",
+    ];
+    algorithms.map(cases).to_vec()
+}
+
+fn every_file_is_ok(store: &str) {
+    let files = every_file();
+    let mut args = vec!["--store", store];
+    args.extend(files.iter().map(String::as_str));
+    let output = conformance(&args);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{}", output.stdout);
     let lines: Vec<_> = output.stdout.lines().collect();
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 30);
     assert_eq!(lines[0], "classic-burst-5-at-1-per-second: ok");
-    assert!(lines[..12].iter().all(|line| line.ends_with(": ok")), "{}", output.stdout);
-    assert_eq!(lines[12], "12 timelines: 12 ok, 0 different, 0 unsupported");
+    assert!(lines[..29].iter().all(|line| line.ends_with(": ok")), "{}", output.stdout);
+    assert_eq!(lines[29], "29 timelines: 29 ok, 0 different, 0 unsupported");
 }
 
 #[test]
 fn the_memory_store_passes_with_exit_code_0() {
-    all_token_buckets_ok(&conformance(&["--store", "memory", &cases("token_bucket")]));
+    every_file_is_ok("memory");
 }
 
 #[test]
 fn the_redis_store_passes_with_exit_code_0_and_no_key_is_left() {
     let server = RedisServer::start().unwrap();
-    let args = ["--store", &server.url(), &cases("token_bucket")];
-    all_token_buckets_ok(&conformance(&args));
-    all_token_buckets_ok(&conformance(&args));
+    every_file_is_ok(&server.url());
+    every_file_is_ok(&server.url());
     assert_eq!(server.command(&["DBSIZE"]).unwrap(), Reply::Integer(0));
 }
 
 #[test]
-fn other_algorithms_are_unsupported_with_exit_code_1() {
-    let output = conformance(&[
-        "--store",
-        "memory",
-        &cases("leaky_bucket"),
-        &cases("fixed_window"),
-        &cases("sliding_window"),
-        &cases("sliding_log"),
-    ]);
+fn the_store_on_a_cluster_passes_with_exit_code_0_and_no_key_is_left() {
+    let cluster = RedisCluster::start(3).unwrap();
+    let addresses: Vec<_> = cluster.nodes().iter().map(|node| node.address().to_string()).collect();
+    every_file_is_ok(&format!("redis+cluster://{}", addresses.join(",")));
+    for node in cluster.nodes() {
+        assert_eq!(node.command(&["DBSIZE"]).unwrap(), Reply::Integer(0));
+    }
+}
+
+#[test]
+fn an_unknown_algorithm_is_unsupported_with_exit_code_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("later.json");
+    let text = r#"[{"name": "later", "why": "", "algorithm": "gcra", "start_us": 0,
+        "quota": {"tau_us": 3}, "steps": [{"at_us": 0, "theta": 1}]}]"#;
+    std::fs::write(&path, text).unwrap();
+    let output = conformance(&["--store", "memory", &cases("sliding_log"), path.to_str().unwrap()]);
     assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
     let lines: Vec<_> = output.stdout.lines().collect();
-    assert_eq!(lines[0], "paces-at-the-rate: unsupported (leaky_bucket)");
-    assert_eq!(lines[3], "twenty-per-minute: unsupported (fixed_window)");
-    assert_eq!(lines[7], "no-boundary-spike: unsupported (sliding_window)");
-    assert_eq!(lines[10], "exact-log: unsupported (sliding_log)");
-    assert_eq!(lines[12], "12 timelines: 0 ok, 0 different, 12 unsupported");
+    assert_eq!(lines[2], "later: unsupported (gcra)");
+    assert_eq!(lines[3], "3 timelines: 2 ok, 0 different, 1 unsupported");
 }
 
 #[test]
@@ -147,11 +168,7 @@ fn wrong_arguments_give_exit_code_2() {
     }
     let output = conformance(&["--store", "postgres://x", "x.json"]);
     assert_eq!(output.code, Some(2));
-    assert!(
-        output.stderr.contains("give `memory` or a URL such as `redis://127.0.0.1:6379`"),
-        "{}",
-        output.stderr
-    );
+    assert!(output.stderr.contains("give `memory`, `redis://HOST:PORT` or"), "{}", output.stderr);
 }
 
 #[test]

@@ -8,24 +8,27 @@ use std::task::{Context, Poll, ready};
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tollgate::{CheckError, Verdict};
+use tollgate::{Acquisition, CheckError, Permit, Verdict};
 use tower_service::Service;
 
+use crate::body::PermitBody;
 use crate::headers::{HeaderFormat, write_retry_after};
 use crate::rejection::Rejection;
 use crate::response::RejectionResponse;
 
-/// The check, boxed: an `async fn` has a type without a name, and this future has to have one.
-type Check = Pin<Box<dyn Future<Output = Result<Verdict, CheckError>> + Send>>;
+/// The way in, boxed: an `async fn` has a type without a name, and this future has to have one.
+type Entry = Pin<Box<dyn Future<Output = Result<Acquisition, CheckError>> + Send>>;
 
 pin_project! {
-    /// The response of [`RateLimit`](crate::RateLimit): first the check, then the inner service or
-    /// the rejection.
+    /// The response of [`RateLimit`](crate::RateLimit): first the check and the wait that it may ask
+    /// for, then the inner service or the rejection.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped while the check is under way, the cost may have been spent; the inner
-    /// service was not called.
+    /// If it is dropped before the inner service is called, what was taken is given back; only where
+    /// [no wait is set](crate::RateLimitLayer::max_wait) and no rule delays or counts slots, the
+    /// cost may have been spent. If it is dropped later, its slots are released and its cost stays
+    /// spent.
     pub struct ResponseFuture<S, R, B>
     where
         S: Service<Request<B>>,
@@ -43,8 +46,8 @@ pin_project! {
     where
         S: Service<Request<B>>,
     {
-        Checking { check: Check, judged: Judged<S, R, B> },
-        Calling { #[pin] response: S::Future, verdict: Verdict },
+        Entering { entry: Entry, judged: Judged<S, R, B> },
+        Calling { #[pin] response: S::Future, verdict: Verdict, permit: Option<Permit> },
         Done,
     }
 }
@@ -61,8 +64,8 @@ impl<S, R, B> ResponseFuture<S, R, B>
 where
     S: Service<Request<B>>,
 {
-    pub(crate) const fn new(check: Check, judged: Judged<S, R, B>, headers: HeaderFormat) -> Self {
-        Self { state: State::Checking { check, judged }, headers }
+    pub(crate) const fn new(entry: Entry, judged: Judged<S, R, B>, headers: HeaderFormat) -> Self {
+        Self { state: State::Entering { entry, judged }, headers }
     }
 }
 
@@ -71,37 +74,41 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     R: RejectionResponse<ResBody>,
 {
-    type Output = Result<Response<ResBody>, S::Error>;
+    type Output = Result<Response<PermitBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
-                StateProjection::Checking { check, .. } => {
-                    let outcome = ready!(check.as_mut().poll(cx));
-                    let StateReplaced::Checking { mut judged, .. } =
+                StateProjection::Entering { entry, .. } => {
+                    let outcome = ready!(entry.as_mut().poll(cx));
+                    let StateReplaced::Entering { mut judged, .. } =
                         this.state.as_mut().project_replace(State::Done)
                     else {
                         return Poll::Pending;
                     };
                     let rejection = match outcome {
-                        Ok(verdict) if verdict.is_allowed() => {
+                        Ok(acquisition) if acquisition.is_granted() => {
+                            let (verdict, permit) = acquisition.into_parts();
+                            let permit = permit.map(Permit::renewing);
                             let request = Request::from_parts(judged.head, judged.body);
                             let response = judged.inner.call(request);
-                            this.state.set(State::Calling { response, verdict });
+                            this.state.set(State::Calling { response, verdict, permit });
                             continue;
                         }
-                        Ok(verdict) => Rejection::denied(verdict),
+                        Ok(acquisition) => Rejection::refused(acquisition),
                         Err(error) => Rejection::failed(error),
                     };
                     let response = judged.rejection.response(&rejection, &judged.head);
-                    return Poll::Ready(Ok(rejected(response, rejection, *this.headers)));
+                    let response = rejected(response, rejection, *this.headers);
+                    return Poll::Ready(Ok(response.map(|body| PermitBody::new(body, None))));
                 }
-                StateProjection::Calling { response, verdict } => {
-                    let mut response = ready!(response.poll(cx));
-                    if let Ok(response) = &mut response {
-                        label(response, verdict, *this.headers);
-                    }
+                StateProjection::Calling { response, verdict, permit } => {
+                    let response = ready!(response.poll(cx)).map(|mut response| {
+                        label(&mut response, verdict, *this.headers);
+                        let permit = permit.take();
+                        response.map(|body| PermitBody::new(body, permit))
+                    });
                     this.state.set(State::Done);
                     return Poll::Ready(response);
                 }
@@ -117,9 +124,11 @@ fn rejected<B>(
     rejection: Rejection,
     headers: HeaderFormat,
 ) -> Response<B> {
+    let wait = rejection.retry_after();
     if let Some(verdict) = rejection.verdict() {
-        label(&mut response, verdict, headers);
-    } else if let Some(wait) = rejection.retry_after() {
+        headers.write_refused(verdict, wait, response.headers_mut());
+        insert_verdict(&mut response, verdict);
+    } else if let Some(wait) = wait {
         write_retry_after(wait, response.headers_mut());
     }
     response.extensions_mut().insert(rejection);
@@ -130,6 +139,10 @@ fn rejected<B>(
 /// done so: what is nearer to the service has the last word.
 fn label<B>(response: &mut Response<B>, verdict: &Verdict, headers: HeaderFormat) {
     headers.write(verdict, response.headers_mut());
+    insert_verdict(response, verdict);
+}
+
+fn insert_verdict<B>(response: &mut Response<B>, verdict: &Verdict) {
     if response.extensions().get::<Verdict>().is_none() {
         response.extensions_mut().insert(verdict.clone());
     }
@@ -141,7 +154,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Checking { .. } => "checking",
+            State::Entering { .. } => "entering",
             State::Calling { .. } => "calling",
             State::Done => "done",
         };

@@ -24,12 +24,12 @@ const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 /// | --- | --- |
 /// | denied | 8 `RESOURCE_EXHAUSTED` |
 /// | store failure | 14 `UNAVAILABLE` |
-/// | impossible cost | 3 `INVALID_ARGUMENT` |
+/// | impossible cost, or an attribute that does not tell the cost | 3 `INVALID_ARGUMENT` |
 /// | too many rules apply | 13 `INTERNAL` |
 ///
 /// `grpc-message` is the text of the rejection. `grpc-retry-pushback-ms` is the wait: a client whose
-/// retry policy lists the status tries again after it. The other headers of the limit come as
-/// metadata.
+/// retry policy lists the status tries again after it, and not at all if it is -1, as for a request
+/// that a rule blocks. The other headers of the limit come as metadata.
 ///
 /// # Examples
 ///
@@ -59,6 +59,8 @@ impl<B: Default> RejectionResponse<B> for GrpcRejection {
         }
         if let Some(wait_ms) = rejection.retry_after_ms() {
             headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from(wait_ms));
+        } else if rejection.is_blocked() {
+            headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static("-1"));
         }
         response
     }
@@ -71,7 +73,7 @@ fn message(text: impl ToString) -> String {
 fn code(rejection: &Rejection) -> u16 {
     if rejection.is_denied() {
         8
-    } else if rejection.is_impossible() {
+    } else if rejection.is_impossible() || rejection.is_bad_cost() {
         3
     } else if rejection.is_store_failure() {
         14

@@ -5,9 +5,9 @@
 //!
 //! | header | on | value |
 //! | --- | --- | --- |
-//! | `Retry-After` | denials | seconds until the same request can succeed, at least 1 |
-//! | `X-RateLimit-Limit` | all | the burst of the most restrictive rule |
-//! | `X-RateLimit-Remaining` | all | the whole units left under that rule |
+//! | `Retry-After` | denials that a wait helps | seconds until the same request can succeed, at least 1 |
+//! | `X-RateLimit-Limit` | all | the burst of the most restrictive rule, or its slots |
+//! | `X-RateLimit-Remaining` | all | the whole units left under that rule, or its free slots |
 //! | `X-RateLimit-Reset` | all | seconds until that rule's bucket is full |
 //! | `RateLimit-Policy` | all | every rule that applies: its burst `q` and the seconds `w` that refill it |
 //! | `RateLimit` | all | the units left `r`, and `t`, the seconds to spread them over |
@@ -16,16 +16,27 @@
 //! early. The wait of a denial is at least 1 even if it is a millisecond: `Retry-After: 0` invites
 //! a client to spin.
 //!
+//! - A request that a rule **blocks** can never succeed, so its denial has no `Retry-After`, and a
+//!   limit of 0.
+//! - For a rule that counts requests **in flight**, `Retry-After` and `X-RateLimit-Reset` are those
+//!   of the leases: the latest that a slot is free, and that all are. A request that is done frees
+//!   its slot sooner.
+//!
 //! # RateLimit and RateLimit-Policy
 //!
 //! Both follow draft 11 of
 //! [RateLimit header fields for HTTP](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
 //! which is still moving: the version is named by [`RateLimitDraft`], and another one does not
-//! replace it silently. A token bucket is put into its terms like this:
+//! replace it silently. A quota is put into its terms like this:
 //!
-//! - `r` units are there now. While there are some, `t` is the time in which the bucket refills
-//!   as many, so a client that spends `r` in `t` again and again keeps to the rate. When there are
-//!   none, `t` is the time to the next one.
+//! - `r` units are there now. While a token bucket or a leaky bucket has some, `t` is the time in
+//!   which it gains as many, so a client that spends `r` in `t` again and again keeps to the rate.
+//!   When there are none, `t` is the time to the next one.
+//! - Where units come back in windows, `w` is the window and `t` the time until all that was spent
+//!   has come back.
+//! - A rule that counts requests in flight has the quota unit `qu="concurrent-requests"` and no
+//!   times. A rule that blocks has a quota of 0.
+//! - The quota is the one that holds for the request: that of an exception, if one matches.
 //! - On an allowance every enforced rule is listed. On a denial only those that denied are, since
 //!   the others are not what the client waits for, and `t` is never later than `Retry-After`.
 //!
@@ -154,9 +165,21 @@ impl HeaderFormat {
     /// Writes the headers of `verdict`. Headers that are already there stay; see the
     /// [module docs](self).
     pub fn write(&self, verdict: &Verdict, headers: &mut HeaderMap) {
+        self.write_refused(verdict, verdict.retry_after(), headers);
+    }
+
+    /// Writes the headers of a request that was turned away, with the wait that its
+    /// [`Acquisition`](tollgate::Acquisition::retry_after) tells: the rules may have allowed it,
+    /// and only the delay was too long.
+    pub fn write_refused(
+        &self,
+        verdict: &Verdict,
+        wait: Option<Duration>,
+        headers: &mut HeaderMap,
+    ) {
         let Some(decision) = verdict.decision() else { return };
-        if decision.is_deny() {
-            write_retry_after(verdict.retry_after().unwrap_or_default(), headers);
+        if let Some(wait) = wait {
+            write_retry_after(wait, headers);
         }
         let legacy = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
         if self.legacy && !legacy.iter().any(|name| headers.contains_key(name)) {
@@ -167,7 +190,7 @@ impl HeaderFormat {
         }
         let drafted = headers.contains_key(RATELIMIT) || headers.contains_key(RATELIMIT_POLICY);
         match self.draft {
-            Some(RateLimitDraft::Draft11) if !drafted => draft_11::write(verdict, headers),
+            Some(RateLimitDraft::Draft11) if !drafted => draft_11::write(verdict, wait, headers),
             _ => {}
         }
     }

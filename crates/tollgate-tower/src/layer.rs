@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::{Cost, Limiter};
@@ -29,6 +30,8 @@ pub struct RateLimitLayer<R = ProblemResponse> {
 pub(crate) struct Settings {
     pub(crate) extractor: Extractor,
     pub(crate) cost: RequestCost,
+    /// `None` waits for nothing but the delay of a leaky bucket.
+    pub(crate) max_wait: Option<Duration>,
     pub(crate) headers: HeaderFormat,
 }
 
@@ -53,12 +56,13 @@ impl RequestCost {
 impl RateLimitLayer {
     /// Makes the layer that judges requests by `limiter`.
     ///
-    /// The attributes are `ip`, `path` and `method`, a request costs one unit, and a rejection is
-    /// answered by [`ProblemResponse`].
+    /// The attributes are `ip`, `path` and `method`, a request costs one unit and waits for nothing
+    /// but the delay of a leaky bucket, and a rejection is answered by [`ProblemResponse`].
     pub fn new(limiter: Limiter) -> Self {
         let settings = Settings {
             extractor: Extractor::default(),
             cost: RequestCost::Fixed(Cost::ONE),
+            max_wait: None,
             headers: HeaderFormat::default(),
         };
         Self { limiter, settings, rejection: ProblemResponse }
@@ -88,6 +92,21 @@ impl<R> RateLimitLayer<R> {
         F: Fn(&Parts) -> Cost + Send + Sync + 'static,
     {
         self.settings.cost = RequestCost::Of(Arc::new(cost));
+        self
+    }
+
+    /// Sets how long a request may wait until it may go on: for units, for a slot of a concurrency
+    /// rule, and for the delay of a leaky bucket.
+    ///
+    /// Without it a request waits for the delay of a leaky bucket only, however long that is: at
+    /// most the time in which its queue drains, burst / rate. Units and slots have to be there.
+    ///
+    /// With it a request whose wait would be longer is turned away at once, and `Retry-After` says
+    /// when it would not have to wait. Those who wait are served first come, first served within
+    /// this process. Each holds its connection and its request meanwhile, so keep it short where
+    /// clients can make many; zero turns away whatever would have to wait.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.settings.max_wait = Some(max_wait);
         self
     }
 

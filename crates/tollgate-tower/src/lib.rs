@@ -11,22 +11,30 @@
 //! 2. Every rule that applies is charged, or none is. A request that is denied costs nothing and
 //!    never reaches the service. If no rule applies, the request passes and the response is left
 //!    alone.
-//! 3. An allowed request has spent its cost before the service is called. It is not given back if
-//!    the service fails or the client goes away; a service that wants that can
+//! 3. A leaky bucket's delay is waited out here, so that requests reach the service evenly spaced.
+//!    Units and slots are not waited for, unless [`RateLimitLayer::max_wait`] says so. What was
+//!    taken is given back if the client goes away meanwhile.
+//! 4. A rule that counts requests in flight
+//!    ([`Quota::concurrency`](tollgate::Quota::concurrency)) counts a request until the service has
+//!    failed, or its response's body has ended or was dropped, whatever the reason: the slots are
+//!    held by the future and then by the [`PermitBody`]. They are renewed meanwhile, so a response
+//!    may outlast the lease; that is only for a process that is killed.
+//! 5. An allowed request has spent its cost before the service is called. It is not given back if
+//!    the service fails or the client goes away then; a service that wants that can
 //!    [`refund`](tollgate::Limiter::refund).
-//! 4. A denial is answered with 429, a cost above the burst of a rule with 422, and a store that
-//!    cannot answer, where a rule is
+//! 6. A denial is answered with 429, a cost above the burst of a rule with 422, an attribute that
+//!    should tell the cost and does not with 400, and a store that cannot answer, where a rule is
 //!    [`FailurePolicy::Closed`](tollgate::FailurePolicy::Closed), with 503. Under the other
 //!    policies a request passes, or is limited by this process alone, while the store is away.
-//! 5. The default answer is `application/problem+json`, see [`ProblemResponse`]; set another by
+//! 7. The default answer is `application/problem+json`, see [`ProblemResponse`]; set another by
 //!    [`RateLimitLayer::on_rejection`]. None of the texts tells anything of keys or the store.
-//! 6. Every limited response, allowed or denied, carries the [`headers`] of its limits, unless the
+//! 8. Every limited response, allowed or denied, carries the [`headers`] of its limits, unless the
 //!    service or an inner layer has set them.
-//! 7. Every response of the service and every denial carries the [`Verdict`](tollgate::Verdict) in
+//! 9. Every response of the service and every denial carries the [`Verdict`](tollgate::Verdict) in
 //!    its extensions, and every rejection its [`Rejection`], for layers further out that log or
 //!    count. A verdict that an inner layer has left there stays.
-//! 8. Errors of the service pass through as they are.
-//! 9. All services made from a layer or its clones share its limiter, and so the budget.
+//! 10. Errors of the service pass through as they are.
+//! 11. All services made from a layer or its clones share its limiter, and so the budget.
 //!
 //! # Deployment caveats
 //!
@@ -46,7 +54,13 @@
 //!   that preflight requests cost nothing.
 //! - **The check waits for the store**, with Redis for one round trip and at most the deadline of
 //!   the store. Beside that it costs an allocation for its future, since that of an `async fn` has
-//!   no name, and those of the attributes.
+//!   no name, and those of the attributes. A rule that delays or counts slots costs a task more.
+//! - **Requests that wait are requests in memory.** Behind a leaky bucket at most its `burst` wait
+//!   per key; with `max_wait` as many as clients send in that time.
+//! - **An upgraded connection is in flight until its handshake is answered**, since the body of a
+//!   101 is empty. Hold a [`Permit`](tollgate::Permit) of your own to count WebSockets.
+//! - **The response has another body type**, [`PermitBody`] of the service's. axum, hyper and tonic
+//!   take it as they take that; a layer that names the type of the body may not.
 //!
 //! # Examples
 //!
@@ -168,6 +182,7 @@
 pub mod client_ip;
 pub mod headers;
 
+mod body;
 mod extractor;
 mod future;
 mod grpc;
@@ -179,6 +194,7 @@ mod service;
 
 pub use ipnet::IpNet;
 
+pub use crate::body::PermitBody;
 pub use crate::client_ip::ClientIp;
 pub use crate::extractor::Extractor;
 pub use crate::future::ResponseFuture;

@@ -4,7 +4,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use serde::Serialize;
-use tollgate::{Rule, Verdict};
+use tollgate::{Decision, Rule, RuleDecision, Verdict};
 
 use crate::rejection::Rejection;
 
@@ -67,7 +67,7 @@ where
 ///
 /// The type and `violated-policies` are those of the IETF draft on `RateLimit` headers, and tell of
 /// a denial only; the other problems are `about:blank`. `rule` and `retry_after_ms` are left out
-/// where there are none.
+/// where there are none: a request that a rule blocks has no wait.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ProblemResponse;
@@ -111,13 +111,17 @@ impl<'a> Problem<'a> {
             detail: rejection.to_string(),
             rule: rejection.rule().map(Rule::name),
             retry_after_ms: rejection.retry_after_ms(),
-            violated_policies: rejection.verdict().map(denying).unwrap_or_default(),
+            violated_policies: rejection.verdict().map(refusing).unwrap_or_default(),
         }
     }
 }
 
-fn denying(verdict: &Verdict) -> Vec<&str> {
-    let rules = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
-    let denying = rules.filter(|rule| rule.decision().is_deny());
-    denying.map(|rule| rule.rule().name()).collect()
+/// Returns the rules that denied, or that would have made the request wait too long.
+fn refusing(verdict: &Verdict) -> Vec<&str> {
+    let refuses = |rule: &&RuleDecision| match rule.decision() {
+        Decision::Deny(_) => true,
+        Decision::Allow(allow) => verdict.is_allowed() && !allow.delay.is_zero(),
+    };
+    let enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
+    enforced.filter(refuses).map(|rule| rule.rule().name()).collect()
 }

@@ -9,6 +9,7 @@ use http::{Request, Response};
 use tollgate::Limiter;
 use tower_service::Service;
 
+use crate::body::PermitBody;
 use crate::future::{Judged, ResponseFuture};
 use crate::layer::Settings;
 use crate::response::RejectionResponse;
@@ -56,7 +57,7 @@ where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     R: RejectionResponse<ResBody> + Clone,
 {
-    type Response = S::Response;
+    type Response = Response<PermitBody<ResBody>>;
     type Error = S::Error;
     type Future = ResponseFuture<S, R, ReqBody>;
 
@@ -68,13 +69,18 @@ where
         let (head, body) = request.into_parts();
         let attributes = self.settings.extractor.attributes(&head);
         let cost = self.settings.cost.of(&head);
-        let limiter = self.limiter.clone();
-        let check = async move { limiter.check_n(&attributes, cost).await };
+        let (limiter, max_wait) = (self.limiter.clone(), self.settings.max_wait);
+        let entry = async move {
+            match max_wait {
+                Some(max_wait) => limiter.acquire(&attributes, cost, max_wait).await,
+                None => limiter.enter(&attributes, cost).await,
+            }
+        };
         // The service that was polled to readiness serves this request; a clone of it is not ready.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let judged = Judged { head, body, inner, rejection: self.rejection.clone() };
-        ResponseFuture::new(Box::pin(check), judged, self.settings.headers)
+        ResponseFuture::new(Box::pin(entry), judged, self.settings.headers)
     }
 }
 

@@ -44,6 +44,11 @@ impl AnyStore {
         }
     }
 
+    /// Tells whether operations never wait, so that a caller cannot go away in the middle.
+    pub(crate) const fn answers_at_once(&self) -> bool {
+        matches!(self.kind, Kind::Memory(_))
+    }
+
     pub(crate) async fn apply(
         &self,
         operation: Operation,

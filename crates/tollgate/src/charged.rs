@@ -1,27 +1,77 @@
 //! What a request is charged to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Charge, Cost, Decision, Quota, Rule};
+use tollgate_core::{Algorithm, Applied, Attributes, Charge, Cost, Decision, Quota, Rule, Ticket};
 
+use crate::error::CheckError;
 use crate::verdict::{Mode, RuleDecision};
 
-/// A rule that applies to a request, and the key of the bucket that it charges.
+/// A rule that applies to a request, the bucket that it charges, and how much.
+#[derive(Clone)]
 pub(crate) struct Charged {
     pub(crate) rule: Arc<Rule>,
     pub(crate) key: String,
+    /// `None` if the rule blocks the request.
+    pub(crate) quota: Option<Quota>,
+    pub(crate) exception: Option<usize>,
+    pub(crate) cost: Cost,
+    /// How many units the rule spends for each unit of the caller's cost.
+    pub(crate) factor: u64,
 }
 
 /// All that one request is charged to, coarse to fine.
 pub(crate) type AllCharged = SmallVec<[Charged; 2]>;
 
 impl Charged {
-    pub(crate) fn charge<'a>(&'a self, quota: &'a Quota, cost: Cost) -> Charge<'a> {
-        Charge { shadow: self.rule.is_shadow(), ..Charge::new(&self.key, quota, cost) }
+    pub(crate) fn new(
+        applied: Applied,
+        attributes: &Attributes,
+        cost: Cost,
+    ) -> Result<Self, CheckError> {
+        let Applied { rule, key, quota, exception } = applied;
+        let factor = rule.cost().cost(attributes, Cost::ONE).map_err(CheckError::cost)?.units();
+        let cost = Cost::new(cost.units().saturating_mul(factor));
+        Ok(Self { rule, key, quota, exception, cost, factor })
     }
 
-    pub(crate) fn decided(self, decision: Decision, cost: Cost, mode: Mode) -> RuleDecision {
-        RuleDecision { rule: self.rule, decision, cost, mode }
+    /// The charge to the bucket, unless the rule blocks the request.
+    pub(crate) fn charge(&self, ticket: Option<Ticket>) -> Option<Charge<'_>> {
+        let quota = self.quota.as_ref()?;
+        Some(Charge {
+            shadow: self.rule.is_shadow(),
+            ticket,
+            ..Charge::new(&self.key, quota, self.cost)
+        })
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.quota.is_none()
+    }
+
+    /// Whether the rule counts requests in flight.
+    pub(crate) fn counts_slots(&self) -> bool {
+        let algorithm = self.quota.as_ref().map(Quota::algorithm);
+        matches!(algorithm, Some(Algorithm::Concurrency { .. }))
+    }
+
+    /// The longest time that the rule can delay a request that it allows.
+    pub(crate) fn delay_max(&self) -> Duration {
+        match &self.quota {
+            Some(quota) if quota.algorithm() == Algorithm::LeakyBucket => quota.fill_time(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether the cost can ever be admitted.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.quota.as_ref().is_some_and(|quota| quota.admits(self.cost))
+    }
+
+    pub(crate) fn decided(&self, decision: Decision, mode: Mode) -> RuleDecision {
+        let (rule, exception) = (Arc::clone(&self.rule), self.exception);
+        RuleDecision { rule, exception, decision, mode, retryable: self.is_possible() }
     }
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Cost, Rule, StoreError, StoreErrorKind};
+use tollgate_core::{Cost, CostError, Rule, StoreError, StoreErrorKind};
+
+use crate::charged::Charged;
 
 /// A request without a verdict: the caller's mistake, or a store failure that a rule does not let
 /// pass.
@@ -18,22 +20,34 @@ pub struct CheckError {
 
 #[derive(Debug)]
 enum Kind {
-    Impossible { rule: Arc<Rule>, cost: Cost },
+    Impossible { rule: Arc<Rule>, cost: Cost, limit: u32 },
     Invalid(StoreError),
+    Cost(CostError),
+    NotHeld,
     Store { rule: Option<Arc<Rule>>, source: StoreError },
 }
 
 impl CheckError {
-    pub(crate) const fn impossible(rule: Arc<Rule>, cost: Cost) -> Self {
-        Self { kind: Kind::Impossible { rule, cost } }
+    pub(crate) fn impossible(charged: &Charged) -> Self {
+        let limit = charged.quota.map_or(0, |quota| quota.burst());
+        let rule = Arc::clone(&charged.rule);
+        Self { kind: Kind::Impossible { rule, cost: charged.cost, limit } }
+    }
+
+    pub(crate) const fn cost(error: CostError) -> Self {
+        Self { kind: Kind::Cost(error) }
+    }
+
+    pub(crate) const fn not_held() -> Self {
+        Self { kind: Kind::NotHeld }
     }
 
     /// Sorts a store's error: a call that broke its contract stems from the caller.
-    pub(crate) fn store(rule: Option<Arc<Rule>>, source: StoreError) -> Self {
+    pub(crate) fn store(rule: Option<&Arc<Rule>>, source: StoreError) -> Self {
         if source.is_invalid() {
             return Self { kind: Kind::Invalid(source) };
         }
-        Self { kind: Kind::Store { rule, source } }
+        Self { kind: Kind::Store { rule: rule.cloned(), source } }
     }
 
     /// Tells whether the cost is above the burst of a rule, so that it can never succeed. Nothing
@@ -42,10 +56,24 @@ impl CheckError {
         matches!(self.kind, Kind::Impossible { .. })
     }
 
-    /// Tells whether the request cannot be charged at all, for instance because more rules apply
-    /// to it than one request may be charged to. Nothing was spent.
+    /// Tells whether the request cannot be charged at all: an attribute that should tell the cost
+    /// does not, or more rules apply than one request may be charged to. Nothing was spent.
     pub const fn is_invalid(&self) -> bool {
-        matches!(self.kind, Kind::Invalid(_))
+        matches!(self.kind, Kind::Invalid(_) | Kind::Cost(_))
+    }
+
+    /// Tells whether what should be renewed, committed or cancelled is not held: it was never, it
+    /// was given back, or it ended. Nothing was changed.
+    pub const fn is_not_held(&self) -> bool {
+        matches!(self.kind, Kind::NotHeld)
+    }
+
+    /// Returns the attribute that should tell the cost and does not, if that is the mistake.
+    pub fn attribute(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Cost(error) => Some(error.attribute()),
+            _ => None,
+        }
     }
 
     /// Tells whether the store could not answer and a rule's policy is
@@ -59,7 +87,7 @@ impl CheckError {
         match &self.kind {
             Kind::Impossible { rule, .. } => Some(rule),
             Kind::Store { rule, .. } => rule.as_deref(),
-            Kind::Invalid(_) => None,
+            _ => None,
         }
     }
 
@@ -67,7 +95,7 @@ impl CheckError {
     pub const fn store_failure(&self) -> Option<StoreErrorKind> {
         match &self.kind {
             Kind::Store { source, .. } => Some(source.kind()),
-            Kind::Impossible { .. } | Kind::Invalid(_) => None,
+            _ => None,
         }
     }
 
@@ -75,7 +103,7 @@ impl CheckError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             Kind::Store { .. } => Some(Duration::from_secs(1)),
-            Kind::Impossible { .. } | Kind::Invalid(_) => None,
+            _ => None,
         }
     }
 }
@@ -83,17 +111,24 @@ impl CheckError {
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Impossible { rule, cost } => write!(
+            Kind::Impossible { rule, cost, limit } => write!(
                 f,
-                "cost {cost} can never succeed: rule {:?} admits at most {} at once",
+                "cost {cost} can never succeed: rule {:?} admits at most {limit} at once",
                 rule.name(),
-                rule.quota().burst()
             ),
             Kind::Invalid(source) => source.fmt(f),
-            Kind::Store { rule: Some(rule), .. } => {
-                write!(f, "the store could not answer, and rule {:?} refuses then", rule.name())
+            Kind::Cost(error) => error.fmt(f),
+            Kind::NotHeld => {
+                f.write_str("nothing is held under this id: it was given back, or it ended")
             }
-            Kind::Store { rule: None, .. } => f.write_str("the store could not answer"),
+            Kind::Store { rule: Some(rule), .. } => {
+                write!(
+                    f,
+                    "the store cannot decide, and rule {:?} refuses requests until it can",
+                    rule.name()
+                )
+            }
+            Kind::Store { rule: None, .. } => f.write_str("the store cannot decide"),
         }
     }
 }
@@ -102,7 +137,7 @@ impl Error for CheckError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
             Kind::Store { source, .. } => Some(source),
-            Kind::Impossible { .. } | Kind::Invalid(_) => None,
+            _ => None,
         }
     }
 }

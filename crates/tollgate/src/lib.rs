@@ -54,12 +54,15 @@
 //!
 //! # How it fits together
 //!
-//! - A [`Rule`] says which requests it applies to, which [`Attributes`] make its buckets, and the
-//!   [`Quota`] of each bucket. Every rule that applies to a request is charged: all of them, or
+//! - A [`Rule`] says which requests it applies to, which [`Attributes`] make its buckets, what a
+//!   request costs, and the [`Quota`] of each bucket, counted by one of six [`Algorithm`]s. Every rule that applies to a request is charged: all of them, or
 //!   none (G7).
 //! - A [`Limiter`] judges a request and gives a [`Verdict`]. A denial is a verdict, never an
-//!   error. What can be done: [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
+//!   error. [`check`](Limiter::check) spends, [`peek`](Limiter::peek) looks,
 //!   [`refund`](Limiter::refund) gives back, [`reset`](Limiter::reset) fills.
+//!   [`acquire`](Limiter::acquire) waits for units, for a leaky bucket's turn or for a slot, and
+//!   [`enter`](Limiter::enter) takes them if they are there now.
+//!   [`reserve`](Limiter::reserve) spends an estimate that [`commit`](Limiter::commit) settles.
 //! - A [`Store`] keeps the buckets: [`MemoryStore`], [`RedisStore`] or one of your own through
 //!   [`AnyStore::new`].
 //! - When the store cannot answer, the rule's [`FailurePolicy`] does.
@@ -80,27 +83,40 @@
 //! - `redis` (on by default): [`RedisStore`]. Without it the crate has no network code and needs
 //!   no runtime.
 
+mod acquire;
 mod any_store;
+mod background;
 mod builder;
 mod charged;
 mod clock;
+mod decide;
 mod error;
 mod fallback;
+mod health;
+mod hold;
 mod limiter;
+mod line;
+mod permit;
+mod reservation;
 mod verdict;
 
 pub use tollgate_core::{
-    Allow, Attributes, Charge, Cost, Decision, Decisions, Deny, FailurePolicy, Fraction,
-    LocalShare, Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet,
-    Store, StoreError, StoreErrorKind, Timestamp,
+    Algorithm, Allow, Attributes, Charge, Cost, CostRule, Decision, Decisions, Deny, Exception,
+    FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern, Quota, QuotaError,
+    Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket, Timestamp,
+    Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use tollgate_redis::{RedisStore, TimeSource};
 
+pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;
 pub use crate::builder::LimiterBuilder;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::error::CheckError;
+pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
+pub use crate::permit::Permit;
+pub use crate::reservation::Reservation;
 pub use crate::verdict::{Mode, RuleDecision, Verdict};

@@ -2,22 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tollgate_core::{
-    Attributes, Charge, Cost, Decisions, Operation, RuleSet, StoreError, Timestamp,
-};
+use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreErrorKind, Ticket, Timestamp};
 use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
+use crate::background::Background;
 use crate::builder::LimiterBuilder;
 use crate::charged::{AllCharged, Charged};
 use crate::clock::Clock;
 use crate::error::CheckError;
-use crate::fallback;
-use crate::verdict::{Mode, Verdict};
+use crate::health::Health;
+use crate::line::Lines;
+use crate::verdict::Verdict;
 
 /// Judges requests by rules, and spends their cost in the buckets of a store.
 ///
@@ -34,7 +33,9 @@ struct Shared {
     /// Decides for rules whose policy is `Local` while the store cannot answer.
     local: MemoryStore,
     clock: Arc<dyn Clock>,
-    store_answers: AtomicBool,
+    health: Health,
+    lines: Lines,
+    background: Background,
 }
 
 impl Limiter {
@@ -62,7 +63,9 @@ impl Limiter {
             store,
             local: MemoryStore::new(),
             clock,
-            store_answers: AtomicBool::new(true),
+            health: Health::default(),
+            lines: Lines::default(),
+            background: Background::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -102,7 +105,7 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Spend, attributes, cost).await
+        self.decide(Operation::Spend, &self.charged(attributes, cost)?, None).await
     }
 
     /// Tells what is left for a request, spends nothing and is never denied.
@@ -120,7 +123,7 @@ impl Limiter {
     ///
     /// As for [`check_n`](Self::check_n).
     pub async fn peek_n(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Look, attributes, cost).await
+        self.decide(Operation::Look, &self.charged(attributes, cost)?, None).await
     }
 
     /// Gives `cost` back to every bucket that a request is charged to, never beyond its burst.
@@ -136,11 +139,27 @@ impl Limiter {
     ///
     /// As for [`check`](Self::check): the refund may or may not have been made.
     pub async fn refund(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
-        let now = self.shared.clock.now();
-        let decisions = self.apply(Operation::Refund, &charged, cost, now).await;
-        let decisions = decisions.map_err(|source| CheckError::store(None, source))?;
-        Ok(exact(charged, decisions, cost))
+        let charged = self.charged(attributes, cost)?;
+        self.apply_exactly(Operation::Refund, &charged, None).await
+    }
+
+    /// Gives `cost` back as [`refund`](Self::refund) does, once for all calls with the same `id`.
+    ///
+    /// A repeated call changes nothing and tells the state. The id is remembered for ten minutes,
+    /// or until everything that was spent before has stopped to count if that is longer, but for
+    /// at most a day. It concerns the buckets of this request only.
+    ///
+    /// # Errors
+    ///
+    /// As for [`refund`](Self::refund).
+    pub async fn refund_once(
+        &self,
+        attributes: &Attributes,
+        cost: Cost,
+        id: &str,
+    ) -> Result<Verdict, CheckError> {
+        let charged = self.charged(attributes, cost)?;
+        self.apply_exactly(Operation::Refund, &charged, Some(Ticket::of(id))).await
     }
 
     /// Fills every bucket that a request is charged to.
@@ -152,16 +171,25 @@ impl Limiter {
     /// [`CheckError::is_store_failure`] if the store could not answer; some of the buckets may
     /// have been filled.
     pub async fn reset(&self, attributes: &Attributes) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
+        let charged = self.charged(attributes, Cost::ZERO)?;
+        self.forget(&charged).await?;
+        self.apply_exactly(Operation::Look, &charged, None).await
+    }
+
+    /// Waits until nothing is being given back in the background any more: the slots of dropped
+    /// permits, and what was taken for callers who went away.
+    ///
+    /// For a process that ends, which would take that work with it. It waits as long as the store
+    /// may take to answer; bound it by a timeout.
+    pub async fn given_back(&self) {
+        self.shared.background.ended().await;
+    }
+
+    async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
         let done = self.shared.store.reset(&keys).await;
-        done.map_err(|source| CheckError::store(None, source))?;
-        drop(keys);
-        let now = self.shared.clock.now();
-        let decisions = self.apply(Operation::Look, &charged, Cost::ZERO, now).await;
-        let decisions = decisions.map_err(|source| CheckError::store(None, source))?;
-        Ok(exact(charged, decisions, Cost::ZERO))
+        done.map_err(|source| CheckError::store(None, source))
     }
 
     /// Returns the rules in force.
@@ -177,86 +205,53 @@ impl Limiter {
         self.shared.rules.store(Arc::new(rules));
     }
 
+    /// Returns how the store fails, if it did not answer when it was last asked, or refuses to write.
+    /// Failures that concern single keys only are not told here.
+    pub fn store_failure(&self) -> Option<StoreErrorKind> {
+        self.shared.health.failure()
+    }
+
     /// Returns the store.
     pub fn store(&self) -> &AnyStore {
         &self.shared.store
     }
 
-    async fn decide(
+    pub(crate) fn charged(
         &self,
-        operation: Operation,
         attributes: &Attributes,
         cost: Cost,
-    ) -> Result<Verdict, CheckError> {
-        let charged = self.charged(attributes);
-        if charged.is_empty() {
-            return Ok(Verdict::new(SmallVec::new(), None));
-        }
-        let never =
-            charged.iter().find(|one| !one.rule.is_shadow() && !one.rule.quota().admits(cost));
-        if let Some(one) = never {
-            return Err(CheckError::impossible(Arc::clone(&one.rule), cost));
-        }
-        let now = self.shared.clock.now();
-        match self.apply(operation, &charged, cost, now).await {
-            Ok(decisions) => Ok(exact(charged, decisions, cost)),
-            Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
-            Err(error) => {
-                let local = &self.shared.local;
-                fallback::decide(local, operation, charged, cost, now, error)
-            }
-        }
-    }
-
-    fn charged(&self, attributes: &Attributes) -> AllCharged {
+    ) -> Result<AllCharged, CheckError> {
         let rules = self.shared.rules.load();
-        let charges = rules.charges(attributes);
-        charges.map(|(rule, key)| Charged { rule: Arc::clone(rule), key }).collect()
+        rules.charges(attributes).map(|applied| Charged::new(applied, attributes, cost)).collect()
     }
 
-    async fn apply(
-        &self,
-        operation: Operation,
-        charged: &[Charged],
-        cost: Cost,
-        now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
-        if charged.is_empty() {
-            return Ok(Decisions::new());
-        }
-        let charges: SmallVec<[Charge<'_>; 2]> =
-            charged.iter().map(|one| one.charge(one.rule.quota(), cost)).collect();
-        let answer = self.shared.store.apply(operation, &charges, now).await;
-        self.note(answer.as_ref().err());
-        answer
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
-    /// Logs when the store stops or starts to answer, never each failure.
-    fn note(&self, error: Option<&StoreError>) {
-        // Full, corrupt and invalid concern one key, and say nothing about the store as a whole.
-        let answers = !error.is_some_and(|error| error.is_timeout() || error.is_unavailable());
-        if self.shared.store_answers.load(Ordering::Relaxed) == answers {
-            return;
-        }
-        if self.shared.store_answers.swap(answers, Ordering::Relaxed) == answers {
-            return;
-        }
-        let store = self.shared.store.kind();
-        match error {
-            Some(error) if !answers => {
-                tracing::warn!(store, %error, "store does not answer, rules decide by their policy");
-            }
-            _ => tracing::info!(store, "store answers again, decisions are exact"),
-        }
+    /// Returns the number of this node's own buckets, which decide for rules whose policy is
+    /// [`FailurePolicy::Local`](crate::FailurePolicy::Local) while the store cannot answer. They are
+    /// at most 1,000,000.
+    pub fn local_keys(&self) -> usize {
+        self.shared.local.len()
     }
-}
 
-fn exact(charged: AllCharged, decisions: Decisions, cost: Cost) -> Verdict {
-    let decided = charged
-        .into_iter()
-        .zip(decisions)
-        .map(|(one, decision)| one.decided(decision, cost, Mode::Exact));
-    Verdict::new(decided.collect(), None)
+    /// The buckets that decide for rules whose policy is `Local` while the store cannot answer.
+    pub(crate) fn local_store(&self) -> &MemoryStore {
+        &self.shared.local
+    }
+
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.shared.lines
+    }
+
+    pub(crate) fn background(&self) -> &Background {
+        &self.shared.background
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.shared.health
+    }
 }
 
 impl fmt::Debug for Limiter {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Cost, Decision, Rule, StoreErrorKind};
+use tollgate_core::{Decision, Quota, Rule, StoreErrorKind, Treatment};
 
 /// The answer to one request: allowed or denied, by which rule, and what every rule said.
 ///
@@ -23,9 +23,11 @@ pub struct Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDecision {
     pub(crate) rule: Arc<Rule>,
+    pub(crate) exception: Option<usize>,
     pub(crate) decision: Decision,
-    pub(crate) cost: Cost,
     pub(crate) mode: Mode,
+    /// Whether the same request can succeed later.
+    pub(crate) retryable: bool,
 }
 
 /// On what ground a decision was made.
@@ -63,6 +65,15 @@ impl RuleDecision {
         &self.rule
     }
 
+    /// Returns the quota that holds for the request: the rule's, or that of an exception; `None` if
+    /// the rule blocks the request.
+    pub fn quota(&self) -> Option<Quota> {
+        match self.rule.treatment(self.exception) {
+            Treatment::Quota(quota) => Some(quota),
+            _ => None,
+        }
+    }
+
     /// Returns what the rule said. A shadow rule may say deny in an allowed verdict.
     pub const fn decision(&self) -> &Decision {
         &self.decision
@@ -73,9 +84,10 @@ impl RuleDecision {
         self.mode
     }
 
-    /// Returns the time until the cost fits, if the rule denied and the cost can fit at all.
+    /// Returns the time until the cost fits, if the rule denied and the cost can fit at all. A
+    /// rule that blocks the request, and a shadow rule whose burst is below the cost, give `None`.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after().filter(|_| self.rule.quota().admits(self.cost))
+        self.decision.retry_after().filter(|_| self.retryable)
     }
 }
 
@@ -144,12 +156,13 @@ impl Verdict {
     }
 }
 
-/// Orders rules from the most to the least restrictive: denials first, the longest wait first;
-/// then the fewest units left, the longest time to full first.
+/// Orders rules from the most to the least restrictive: denials first, those that no wait helps
+/// and then the longest wait first; then the fewest units left, the longest time to full first.
 fn restriction(rule: &RuleDecision) -> impl Ord + use<> {
     let wait = rule.decision.retry_after().unwrap_or_default();
     (
         rule.decision.is_allow(),
+        rule.retryable,
         std::cmp::Reverse(wait),
         rule.decision.remaining(),
         std::cmp::Reverse(rule.decision.reset_after()),

@@ -88,7 +88,10 @@ async fn g10_a_closed_rule_refuses_and_names_neither_key_nor_server() {
     assert!(error.is_store_failure());
     assert_eq!(error.rule().unwrap().name(), "all");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
-    assert_eq!(error.to_string(), "the store could not answer, and rule \"all\" refuses then");
+    assert_eq!(
+        error.to_string(),
+        "the store cannot decide, and rule \"all\" refuses requests until it can"
+    );
 }
 
 #[tokio::test]
@@ -136,6 +139,25 @@ async fn each_rule_answers_by_its_own_policy() {
         [("local", Mode::Local), ("open", Mode::Open), ("closed-shadow", Mode::Open)]
     );
     assert!(!setup.limiter.check(&Attributes::new()).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn g9_a_full_store_in_memory_refuses_new_keys_and_keeps_no_second_one() {
+    let quota = Quota::new("1/hour".parse().unwrap(), 5).unwrap();
+    let limiter = Limiter::builder()
+        .rule(Rule::new("per-ip", quota).with_key(["ip"]))
+        .store(MemoryStore::builder().keys_max(1).build())
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    let first = Attributes::from([("ip", "203.0.113.1")]);
+    let second = Attributes::from([("ip", "203.0.113.2")]);
+    assert!(limiter.check(&first).await.unwrap().is_allowed());
+    let error = limiter.check(&second).await.unwrap_err();
+    assert_eq!(error.store_failure(), Some(StoreErrorKind::Full));
+    assert_eq!(limiter.local_keys(), 0);
+    assert_eq!(limiter.check(&first).await.unwrap().remaining(), Some(3));
+    assert_eq!(limiter.store_failure(), None);
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use tollgate_core::{DOMAIN_DEFAULT, FailurePolicy, Fraction, LocalShare, Missing, Rule, key};
+use tollgate_core::{Algorithm, DOMAIN_DEFAULT, Exception, Missing, Rule, key};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
+use crate::decode::quota::{PlacedQuota, QuotaFields};
 use crate::mistake::{Mistake, quoted};
 use crate::tree::{Node, Value};
 
@@ -19,10 +20,18 @@ pub(super) const RULE: Shape = Shape {
         "limit",
         "burst",
         "algorithm",
+        "cells",
+        "lease",
+        "cost",
+        "overrides",
+        "unlimited",
+        "blocked",
         "on_store_failure",
         "local_share",
         "missing",
         "shadow",
+        "shadow_limit",
+        "shadow_burst",
         "hot_keys",
     ],
     synonyms: &[
@@ -48,6 +57,25 @@ pub(super) const RULE: Shape = Shape {
         ("requests_per_unit", "limit"),
         ("capacity", "burst"),
         ("burst_size", "burst"),
+        ("max_in_flight", "limit"),
+        ("max_concurrency", "limit"),
+        ("concurrency", "algorithm"),
+        ("type", "algorithm"),
+        ("ttl", "lease"),
+        ("lease_ttl", "lease"),
+        ("weight", "cost"),
+        ("hits", "cost"),
+        ("hits_addend", "cost"),
+        ("exceptions", "overrides"),
+        ("override", "overrides"),
+        ("allowlist", "unlimited"),
+        ("whitelist", "unlimited"),
+        ("exempt", "unlimited"),
+        ("skip", "unlimited"),
+        ("denylist", "blocked"),
+        ("blacklist", "blocked"),
+        ("blocklist", "blocked"),
+        ("block", "blocked"),
         ("failure_policy", "on_store_failure"),
         ("on_failure", "on_store_failure"),
         ("fail_open", "on_store_failure"),
@@ -56,17 +84,20 @@ pub(super) const RULE: Shape = Shape {
     ],
 };
 
-const ALGORITHMS: &[&str] = &[
-    "token_bucket",
-    "fixed_window",
-    "sliding_window",
-    "sliding_log",
-    "leaky_bucket",
-    "concurrency",
-];
+/// The name under which the core counts the shadow limit of the rule `name`.
+pub(super) fn shadow_name(name: &str) -> String {
+    format!("{name}.shadow")
+}
 
-/// The domain and the name of a rule, and where the name stands.
-pub(super) type Identity = (String, String, Range<usize>);
+/// What no other rule may have.
+pub(super) struct Identity {
+    pub(super) domain: String,
+    pub(super) name: String,
+    /// Where the name stands.
+    pub(super) span: Range<usize>,
+    /// Where the shadow limit stands, which is counted under a name of its own.
+    pub(super) shadow: Option<Range<usize>>,
+}
 
 impl Decoder<'_> {
     /// Decodes a rule. It has an identity as soon as its domain and name are valid.
@@ -74,39 +105,56 @@ impl Decoder<'_> {
         let Some(fields) = Fields::of(node, &RULE, self) else {
             return (None, None);
         };
+        let identity = self.identity(&fields);
+        let rule = self.identified_rule(&fields, identity.as_ref());
+        (rule, identity)
+    }
+
+    fn identity(&mut self, fields: &Fields<'_>) -> Option<Identity> {
         let name_example = self.format.assign_text("name", "login-per-ip");
-        let name_node = fields.required("name", &name_example, self);
-        let name = name_node.and_then(|node| self.name(node, "name", "a rule"));
+        let node = fields.required("name", &name_example, self);
+        let name = node.and_then(|node| self.name(node, "name", "a rule"));
         let domain = match fields.value("domain", self) {
             Some(node) => self.name(node, "domain", "a domain"),
             None => Some(DOMAIN_DEFAULT.to_owned()),
         };
-        let identity = match (&domain, &name, name_node) {
-            (Some(domain), Some(name), Some(node)) => {
-                Some((domain.clone(), name.clone(), node.span.clone()))
-            }
-            _ => None,
-        };
+        let shadow = fields.entry("shadow_limit").map(|entry| entry.value.span.clone());
+        Some(Identity { domain: domain?, name: name?, span: node?.span.clone(), shadow })
+    }
 
+    fn identified_rule(
+        &mut self,
+        fields: &Fields<'_>,
+        identity: Option<&Identity>,
+    ) -> Option<Rule> {
         let matches = fields.value("match", self).and_then(|node| self.matches(node));
         let key = fields.value("key", self).and_then(|node| self.key(node));
-        let quota = self.quota(&fields);
-        self.algorithm(&fields);
-        self.hot_keys(&fields);
-        let policy = self.failure_policy(&fields);
-        let share = self.local_share(&fields, policy);
+        let algorithm = self.algorithm(fields);
+        let quota = self.quota(fields, QuotaFields::ENFORCED, algorithm);
+        let cost = fields.value("cost", self).and_then(|node| self.cost(node));
+        let exceptions = self.exceptions(fields, algorithm);
+        self.hot_keys(fields);
+        let policy = self.failure_policy(fields);
+        let share = self.local_share(fields, policy);
         let missing = fields.value("missing", self).and_then(|node| {
             let word = self.word(node, "missing", &["skip", "share"], &[("ignore", "skip")])?;
             Some(if word == "share" { Missing::Share } else { Missing::Skip })
         });
         let shadow = fields.value("shadow", self).and_then(|node| self.boolean(node, "shadow"));
+        let shadow_quota = self.shadow_quota(fields, identity, algorithm, shadow);
 
-        let (Some(name), Some(domain), Some(quota)) = (name, domain, quota) else {
-            return (None, identity);
-        };
-        let mut rule = Rule::new(name, quota)
-            .with_domain(domain)
+        if let (Some(cost), Some(quota), false) = (&cost, &quota, exceptions.lacks_quota) {
+            self.check_cost(cost, quota, &exceptions.quotas);
+        }
+        for quotas in [quota.as_slice(), shadow_quota.as_slice(), &exceptions.quotas] {
+            self.check_local_parts(fields, share, quotas);
+        }
+
+        let identity = identity?;
+        let mut rule = Rule::new(&identity.name, quota?.quota)
+            .with_domain(&identity.domain)
             .with_key(key.unwrap_or_default())
+            .with_cost(cost.map(|cost| cost.rule).unwrap_or_default())
             .with_missing(missing.unwrap_or_default())
             .with_shadow(shadow.unwrap_or_default())
             .with_failure_policy(policy.unwrap_or_default())
@@ -114,7 +162,60 @@ impl Decoder<'_> {
         for (attribute, patterns) in matches.unwrap_or_default() {
             rule = rule.with_match(attribute, patterns);
         }
-        (Some(rule), identity)
+        for Exception { matcher, treatment } in exceptions.listed {
+            rule = rule.with_exception(matcher, treatment);
+        }
+        Some(match shadow_quota {
+            Some(shadow) => rule.with_shadow_quota(shadow.quota),
+            None => rule,
+        })
+    }
+
+    /// Reads the second limit, which is only watched.
+    fn shadow_quota(
+        &mut self,
+        fields: &Fields<'_>,
+        identity: Option<&Identity>,
+        algorithm: Option<Algorithm>,
+        shadow: Option<bool>,
+    ) -> Option<PlacedQuota> {
+        let Some(limit) = fields.entry("shadow_limit") else {
+            if let Some(burst) = fields.entry("shadow_burst") {
+                let example = self.format.assign_text("shadow_limit", "10/min");
+                self.error(
+                    Mistake::new(
+                        burst.name_span.clone(),
+                        "`shadow_burst` stands without `shadow_limit`",
+                    )
+                    .help(format!("add `{example}`, or remove it")),
+                );
+            }
+            return None;
+        };
+        if shadow == Some(true) {
+            let place = fields.entry("shadow").map_or(0..0, |entry| entry.name_span.clone());
+            let shadow = self.format.assign("shadow", "true");
+            let message = format!("`shadow_limit` has no meaning beside `{shadow}`");
+            self.error(
+                Mistake::new(limit.name_span.clone(), message)
+                    .also(place, "the whole rule is in shadow")
+                    .help(format!("remove it, or remove `{shadow}` to enforce `limit`")),
+            );
+        }
+        let quota = self.quota(fields, QuotaFields::SHADOW, algorithm);
+        if let Some(Identity { name, span, .. }) = identity
+            && !key::is_name(&shadow_name(name))
+        {
+            let len_max = key::NAME_LEN_MAX - shadow_name("").len();
+            let message = "the name is too long for a rule with a `shadow_limit`";
+            self.error(
+                Mistake::new(span.clone(), message)
+                    .label(format!("`{}` is added to it", shadow_name("")))
+                    .help(format!("use at most {len_max} characters")),
+            );
+            return None;
+        }
+        quota
     }
 
     /// Reads the name of `what`, a rule or a domain.
@@ -137,19 +238,6 @@ impl Decoder<'_> {
         is_name
     }
 
-    fn algorithm(&mut self, fields: &Fields<'_>) {
-        let Some(node) = fields.value("algorithm", self) else {
-            return;
-        };
-        let synonyms = &[("gcra", "token_bucket"), ("sliding", "sliding_window")];
-        let name = self.word(node, "algorithm", ALGORITHMS, synonyms);
-        if let Some(name) = name.filter(|name| *name != "token_bucket") {
-            let message = format!("the algorithm `{name}` is not in this version");
-            let help = "this version has `token_bucket` only: remove the line to use it";
-            self.error(Mistake::new(node.span.clone(), message).help(help));
-        }
-    }
-
     fn hot_keys(&mut self, fields: &Fields<'_>) {
         let Some(node) = fields.value("hot_keys", self) else {
             return;
@@ -165,45 +253,5 @@ impl Decoder<'_> {
             let help = "this version has `exact` only: remove the line to use it";
             self.error(Mistake::new(node.span.clone(), message).help(help));
         }
-    }
-
-    fn failure_policy(&mut self, fields: &Fields<'_>) -> Option<FailurePolicy> {
-        let node = fields.value("on_store_failure", self)?;
-        let synonyms = &[
-            ("allow", "open"),
-            ("fail_open", "open"),
-            ("deny", "closed"),
-            ("fail_closed", "closed"),
-            ("close", "closed"),
-        ];
-        let policies = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed];
-        let words = policies.map(FailurePolicy::as_str);
-        let word = self.word(node, "on_store_failure", &words, synonyms)?;
-        policies.into_iter().find(|policy| policy.as_str() == word)
-    }
-
-    fn local_share(
-        &mut self,
-        fields: &Fields<'_>,
-        policy: Option<FailurePolicy>,
-    ) -> Option<LocalShare> {
-        let node = fields.value("local_share", self)?;
-        if let Some(policy) = policy.filter(|policy| *policy != FailurePolicy::Local) {
-            let message = "`local_share` has no effect";
-            let label = format!("the rule is `{}` when the store fails", policy.as_str());
-            self.warning(Mistake::new(node.span.clone(), message).label(label));
-        }
-        let text = self.text(node, "`local_share`", "`auto` or a number")?;
-        if text == "auto" {
-            return Some(LocalShare::Auto);
-        }
-        let fraction = Fraction::parse(text);
-        if fraction.is_none() {
-            let message = format!("`local_share` cannot be {}", quoted(text));
-            let help = "write `auto`, or a number above 0 and at most 1 with up to 6 decimals, \
-                        for example `0.8`";
-            self.error(Mistake::new(node.span.clone(), message).help(help));
-        }
-        fraction.map(LocalShare::Fraction)
     }
 }

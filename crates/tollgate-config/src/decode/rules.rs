@@ -7,12 +7,19 @@ use tollgate_core::{Rule, RuleSet};
 
 use crate::decode::Decoder;
 use crate::decode::fields::Fields;
+use crate::decode::rule::{Identity, shadow_name};
 use crate::mistake::{Mistake, quoted};
 use crate::source::Format;
 use crate::tree::{Node, Value};
 
-/// The places of the rules of the file, by domain and name.
-type Places = HashMap<(String, String), Range<usize>>;
+/// The names of the rules so far, and where they stand.
+#[derive(Default)]
+struct Names {
+    /// By domain and name.
+    rules: HashMap<(String, String), Range<usize>>,
+    /// The rules that are counted under a second name, and where their shadow limits stand.
+    shadows: Vec<(String, String, Range<usize>)>,
+}
 
 impl Decoder<'_> {
     /// Decodes the rules of the file, whose fields are `file`.
@@ -40,8 +47,9 @@ impl Decoder<'_> {
                 return None;
             }
         };
-        let mut places = Places::new();
-        let rules: Vec<_> = items.iter().map(|item| self.listed_rule(item, &mut places)).collect();
+        let mut names = Names::default();
+        let rules: Vec<_> = items.iter().map(|item| self.listed_rule(item, &mut names)).collect();
+        self.check_shadows(&names);
         let rules: Vec<_> = rules.into_iter().collect::<Option<_>>()?;
         // What the set would refuse has been reported with its place, except for a defect of ours.
         if self.has_errors() {
@@ -56,30 +64,47 @@ impl Decoder<'_> {
         }
     }
 
-    fn listed_rule(&mut self, node: &Node, places: &mut Places) -> Option<Rule> {
+    fn listed_rule(&mut self, node: &Node, names: &mut Names) -> Option<Rule> {
         let (rule, identity) = self.rule(node);
-        if let Some((domain, name, span)) = identity {
-            let message =
-                format!("the domain `{domain}` has two rules of the name {}", quoted(&name));
-            match places.get(&(domain.clone(), name.clone())) {
-                // An alias repeats a whole rule, and then both stand at one place.
-                Some(first) if *first == span => {
-                    self.error(Mistake::new(span, message).help("give each rule its own name"));
+        let Identity { domain, name, span, shadow } = identity?;
+        let message = format!("the domain `{domain}` has two rules of the name {}", quoted(&name));
+        match names.rules.get(&(domain.clone(), name.clone())) {
+            // An alias repeats a whole rule, and then both stand at one place.
+            Some(first) if *first == span => {
+                self.error(Mistake::new(span, message).help("give each rule its own name"));
+            }
+            Some(first) => {
+                let first = first.clone();
+                self.error(
+                    Mistake::new(span, message)
+                        .label("this rule needs another name")
+                        .also(first, "the first rule of this name"),
+                );
+            }
+            None => {
+                if let Some(limit) = shadow {
+                    names.shadows.push((domain.clone(), name.clone(), limit));
                 }
-                Some(first) => {
-                    let first = first.clone();
-                    self.error(
-                        Mistake::new(span, message)
-                            .label("this rule needs another name")
-                            .also(first, "the first rule of this name"),
-                    );
-                }
-                None => {
-                    places.insert((domain, name), span);
-                }
+                names.rules.insert((domain, name), span);
             }
         }
         rule
+    }
+
+    /// Reports rules that have the name under which the shadow limit of another is counted.
+    fn check_shadows(&mut self, names: &Names) {
+        for (domain, name, limit) in &names.shadows {
+            let taken = shadow_name(name);
+            if let Some(span) = names.rules.get(&(domain.clone(), taken.clone())) {
+                let message =
+                    format!("the shadow limit of {} has the name {}", quoted(name), quoted(&taken));
+                self.error(
+                    Mistake::new(span.clone(), message)
+                        .label("this rule needs another name")
+                        .also(limit.clone(), "this limit is counted under that name"),
+                );
+            }
+        }
     }
 
     fn no_rules(&mut self, span: Range<usize>, message: &str) {

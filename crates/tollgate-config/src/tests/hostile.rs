@@ -165,7 +165,7 @@ proptest! {
 
     #[test]
     fn any_damage_to_a_good_file_is_answered(
-        which in 0..4_usize,
+        which in 0..9_usize,
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0..4_usize, ".{0,3}"), 1..6),
     ) {
         let (text, name) = [
@@ -173,6 +173,11 @@ proptest! {
             (include_str!("../../fixtures/good/everything.yaml"), "t.yaml"),
             (include_str!("../../fixtures/good/aliases.yaml"), "t.yaml"),
             (include_str!("../../fixtures/good/everything.toml"), "t.toml"),
+            (include_str!("../../fixtures/good/exceptions.yaml"), "t.yaml"),
+            (include_str!("../../fixtures/good/costs.yaml"), "t.yaml"),
+            (include_str!("../../fixtures/good/algorithms.yaml"), "t.yaml"),
+            (include_str!("../../fixtures/good/shadow_limits.yaml"), "t.yaml"),
+            (include_str!("../../fixtures/bad/toml_exceptions.toml"), "t.toml"),
         ][which];
         let mut characters: Vec<char> = text.chars().collect();
         for (at, removed, inserted) in damage {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::charge::Charge;
+use crate::state::State;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -9,7 +11,7 @@ fn quota(rate: &str, burst: u64) -> Quota {
 /// A bucket with its state, driven along a timeline.
 struct Timeline {
     quota: Quota,
-    state: Option<Bucket>,
+    state: Option<State>,
 }
 
 impl Timeline {
@@ -19,19 +21,18 @@ impl Timeline {
 
     fn at(&mut self, micros: u64, cost: u64) -> Decision {
         let now = START.saturating_add(Duration::from_micros(micros));
-        let (decision, change) =
-            TokenBucket::new(&self.quota).decide(self.state.as_ref(), Cost::new(cost), now);
-        self.apply(change);
+        let (decision, change) = decide(&self.quota, self.state.as_ref(), cost, now);
+        change.apply(&mut self.state);
         decision
     }
+}
 
-    fn apply(&mut self, change: Change) {
-        match change {
-            Change::Keep => {}
-            Change::Store(bucket) => self.state = Some(bucket),
-            Change::Remove => self.state = None,
-        }
-    }
+fn decide(quota: &Quota, state: Option<&State>, cost: u64, now: Timestamp) -> (Decision, Change) {
+    Charge::new("key", quota, Cost::new(cost)).decide(state, MAX_CLOCK_SKEW_DEFAULT, now)
+}
+
+fn refund(quota: &Quota, state: Option<&State>, cost: u64, now: Timestamp) -> (Decision, Change) {
+    Charge::new("key", quota, Cost::new(cost)).refund(state, MAX_CLOCK_SKEW_DEFAULT, now)
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn three_million_per_second_admits_three_each_microsecond() {
 fn g3_denied_check_leaves_state_unchanged() {
     let mut bucket = Timeline::new("1/s", 10);
     let _ = bucket.at(0, 7);
-    let before = bucket.state;
+    let before = bucket.state.clone();
     assert!(bucket.at(900_000, 4).is_deny());
     assert_eq!(bucket.at(900_000, 0).remaining(), 3);
     assert_eq!(bucket.state, before);
@@ -100,7 +101,7 @@ fn after_any_idle_time_at_most_the_burst_passes() {
 fn g4_a_step_back_within_the_skew_keeps_the_stored_time() {
     let mut bucket = Timeline::new("10/s", 4);
     let _ = bucket.at(10_000_000, 4);
-    let before = bucket.state;
+    let before = bucket.state.clone();
     let decision = bucket.at(9_000_000, 1);
     assert_eq!(decision.retry_after(), Some(Duration::from_micros(1_100_000)));
     assert_eq!(bucket.state, before);
@@ -112,34 +113,33 @@ fn g4_a_step_back_beyond_the_skew_moves_the_stored_time_and_keeps_the_units() {
     let _ = bucket.at(10_000_000, 3);
     let decision = bucket.at(8_999_999, 0);
     assert_eq!(decision.remaining(), 1);
-    assert_eq!(bucket.state.unwrap().ts, START.saturating_add(Duration::from_micros(8_999_999)));
+    let Some(State::Bucket(moved)) = &bucket.state else { panic!("no bucket is stored") };
+    assert_eq!(moved.ts, START.saturating_add(Duration::from_micros(8_999_999)));
     assert_eq!(bucket.at(9_299_999, 4).remaining(), 0);
 }
 
 #[test]
 fn g4_the_ends_of_time_neither_panic_nor_mint() {
     let quota = quota("1000000000/s", Quota::BURST_MAX);
-    let empty = Bucket { level: 0, scale: quota.scale(), ts: Timestamp::MAX };
-    let bucket = TokenBucket::new(&quota);
-    let (decision, _) = bucket.decide(Some(&empty), Cost::ONE, Timestamp::EPOCH);
-    assert!(decision.is_deny());
-    let (decision, _) = bucket.decide(Some(&empty), Cost::ONE, Timestamp::MAX);
-    assert!(decision.is_deny());
-    let old = Bucket { ts: Timestamp::EPOCH, ..empty };
-    let (decision, _) = bucket.decide(Some(&old), Cost::ONE, Timestamp::MAX);
+    let empty_at = |ts| Some(State::Bucket(Bucket { level: 0, scale: quota.scale(), ts }));
+    let future = empty_at(Timestamp::MAX);
+    assert!(decide(&quota, future.as_ref(), 1, Timestamp::EPOCH).0.is_deny());
+    assert!(decide(&quota, future.as_ref(), 1, Timestamp::MAX).0.is_deny());
+    let old = empty_at(Timestamp::EPOCH);
+    let (decision, _) = decide(&quota, old.as_ref(), 1, Timestamp::MAX);
     assert_eq!(decision.remaining(), quota.burst() - 1);
 }
 
 #[test]
 fn g5_a_full_state_decides_as_an_absent_one() {
     let quota = quota("3/s", 5);
-    let bucket = TokenBucket::new(&quota);
     let full = Bucket { level: quota.level_max(), scale: quota.scale(), ts: START };
+    let full = Some(State::Bucket(full));
     for offset in [0, 1, 500_000, 90_000_000] {
         let now = START.saturating_add(Duration::from_micros(offset));
         for cost in 0..=6 {
-            let cost = Cost::new(cost);
-            assert_eq!(bucket.decide(Some(&full), cost, now), bucket.decide(None, cost, now));
+            let decided = decide(&quota, full.as_ref(), cost, now);
+            assert_eq!(decided, decide(&quota, None, cost, now));
         }
     }
 }
@@ -161,17 +161,16 @@ fn a_refund_never_lifts_a_bucket_above_its_burst() {
     let mut timeline = Timeline::new("1/s", 5);
     let _ = timeline.at(0, 3);
     let quota = timeline.quota;
-    let bucket = TokenBucket::new(&quota);
 
-    let (decision, change) = bucket.refund(timeline.state.as_ref(), Cost::new(2), START);
+    let (decision, change) = refund(&quota, timeline.state.as_ref(), 2, START);
     assert_eq!((decision.remaining(), decision.reset_after()), (4, Duration::from_secs(1)));
-    timeline.apply(change);
+    change.apply(&mut timeline.state);
 
-    let (decision, change) = bucket.refund(timeline.state.as_ref(), Cost::new(u64::MAX), START);
+    let (decision, change) = refund(&quota, timeline.state.as_ref(), u64::MAX, START);
     assert_eq!((decision.remaining(), decision.reset_after()), (5, Duration::ZERO));
     assert_eq!(change, Change::Remove);
 
-    let (decision, change) = bucket.refund(None, Cost::ONE, START);
+    let (decision, change) = refund(&quota, None, 1, START);
     assert_eq!((decision.remaining(), change), (5, Change::Keep));
 }
 

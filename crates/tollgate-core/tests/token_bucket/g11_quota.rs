@@ -1,7 +1,7 @@
 //! G11: a changed quota takes effect at once and keeps the units, capped at the new burst.
 
 use proptest::prelude::*;
-use tollgate_core::{Bucket, Change, Cost, Quota, Timestamp};
+use tollgate_core::{Bucket, Change, Cost, Edit, Quota, State, Timestamp};
 
 use crate::run::Run;
 use crate::strategies::{Size, quotas, starts};
@@ -24,7 +24,7 @@ proptest! {
     ) {
         let stored = state(&before, thousandths, ts);
         let mut run = Run::new(after, ts);
-        run.state = Some(stored);
+        run.state = Some(State::Bucket(stored));
 
         let expected = level_under(&stored, &after);
         let exact = u128::from(stored.level) * u128::from(after.scale());
@@ -39,7 +39,7 @@ proptest! {
         prop_assert_eq!(u64::from(peek.remaining()), expected / after.scale());
         let (decision, change) = run.check(Cost::ONE);
         match change {
-            Change::Store(bucket) => {
+            Change::Edit(Edit::Bucket(bucket)) => {
                 prop_assert_eq!(bucket.level, expected - after.scale());
                 prop_assert_eq!(bucket.scale, after.scale());
             }
@@ -65,7 +65,7 @@ proptest! {
     ) {
         let mut run = Run::new(first, now);
         let stored = state(&first, thousandths, now);
-        run.state = Some(stored);
+        run.state = Some(State::Bucket(stored));
         let mut admitted = 0_u128;
         for (quota, greedy) in changes {
             run.quota = quota;

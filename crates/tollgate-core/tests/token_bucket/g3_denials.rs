@@ -1,7 +1,7 @@
 //! G3: a denial and a peek cost nothing.
 
 use proptest::prelude::*;
-use tollgate_core::{Bucket, Change, Cost, Decision};
+use tollgate_core::{Bucket, Change, Cost, Decision, Edit};
 
 use crate::run::Run;
 use crate::strategies::{
@@ -26,8 +26,9 @@ proptest! {
                 Action::Refund(size) => { let _ = run.refund(run.cost(size)); continue }
                 Action::Check(size) => run.cost(size),
             };
-            let before = run.state;
-            let looked = run.bucket().judge(before.as_ref(), cost, run.now).keep();
+            let before = run.bucket();
+            let looked =
+                run.charge(cost).judge(run.state.as_ref(), run.max_clock_skew, run.now).keep();
             let (decision, change) = run.check(cost);
             prop_assert_eq!(looked.0.is_allow(), decision.is_allow());
             let mut changes = vec![looked.1];
@@ -37,11 +38,11 @@ proptest! {
             let far_back = |state: &Bucket| state.ts.saturating_since(run.now) > run.max_clock_skew;
             let expected = match before.filter(far_back) {
                 Some(state) if level_under(&state, &run.quota) < run.quota.level_max() => {
-                    Change::Store(Bucket {
+                    Change::Edit(Edit::Bucket(Bucket {
                         level: level_under(&state, &run.quota),
                         scale: run.quota.scale(),
                         ts: run.now,
-                    })
+                    }))
                 }
                 _ => Change::Keep,
             };

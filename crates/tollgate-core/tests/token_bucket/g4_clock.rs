@@ -1,7 +1,7 @@
 //! G4: time that goes backwards adds nothing and stalls nobody for longer than the skew.
 
 use proptest::prelude::*;
-use tollgate_core::{Bucket, Cost, Timestamp};
+use tollgate_core::{Bucket, Cost, State, Timestamp};
 
 use crate::run::{Allowance, Run};
 use crate::strategies::{
@@ -104,7 +104,9 @@ proptest! {
                 Action::Check(size) => run.cost(size),
             };
             // The wait of a bucket whose stored time is now is what refill alone takes.
-            let unstalled = run.state.map(|state| Bucket { ts: run.now, ..state });
+            let unstalled = run
+                .bucket()
+                .map(|bucket| State::Bucket(Bucket { ts: run.now, ..bucket }));
             let refill = run.ask(unstalled.as_ref(), cost, run.now).retry_after();
             let decision = run.check(cost).0;
             if let Some(retry_after) = decision.retry_after() {

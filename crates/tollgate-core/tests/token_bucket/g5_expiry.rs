@@ -1,7 +1,7 @@
 //! G5: a full bucket equals an absent one.
 
 use proptest::prelude::*;
-use tollgate_core::{Bucket, Cost, Timestamp};
+use tollgate_core::{Bucket, Cost, State, Timestamp};
 
 use crate::run::Run;
 use crate::strategies::{Action, any_move, forward, quotas, sizes, starts, steps};
@@ -22,10 +22,11 @@ proptest! {
         let full = Bucket { level: quota.level_max() + excess, scale: quota.scale(), ts: written };
         let mut run = Run::new(quota, now);
         run.advance(moved);
-        let (bucket, cost) = (run.bucket(), run.cost(size));
+        let charge = run.charge(run.cost(size));
+        let full = State::Bucket(full);
         prop_assert_eq!(
-            bucket.decide(Some(&full), cost, run.now),
-            bucket.decide(None, cost, run.now)
+            charge.decide(Some(&full), run.max_clock_skew, run.now),
+            charge.decide(None, run.max_clock_skew, run.now)
         );
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Bucket, Change, Cost, Decision, MAX_CLOCK_SKEW_DEFAULT, Quota, Timestamp, TokenBucket,
+    Bucket, Change, Charge, Cost, Decision, MAX_CLOCK_SKEW_DEFAULT, Quota, State, Timestamp,
 };
 
 use crate::strategies::{Move, Size};
@@ -12,7 +12,7 @@ use crate::strategies::{Move, Size};
 #[derive(Clone, Debug)]
 pub struct Run {
     pub quota: Quota,
-    pub state: Option<Bucket>,
+    pub state: Option<State>,
     pub now: Timestamp,
     pub max_clock_skew: Duration,
     last: Option<Decision>,
@@ -23,13 +23,13 @@ impl Run {
         Self { quota, state: None, now, max_clock_skew: MAX_CLOCK_SKEW_DEFAULT, last: None }
     }
 
-    pub fn bucket(&self) -> TokenBucket<'_> {
-        TokenBucket::new(&self.quota).with_max_clock_skew(self.max_clock_skew)
+    pub fn charge(&self, cost: Cost) -> Charge<'_> {
+        Charge::new("key", &self.quota, cost)
     }
 
     /// Decides at another time and on another state, without changing this run.
-    pub fn ask(&self, state: Option<&Bucket>, cost: Cost, now: Timestamp) -> Decision {
-        self.bucket().decide(state, cost, now).0
+    pub fn ask(&self, state: Option<&State>, cost: Cost, now: Timestamp) -> Decision {
+        self.charge(cost).decide(state, self.max_clock_skew, now).0
     }
 
     pub fn peek(&self) -> Decision {
@@ -37,21 +37,25 @@ impl Run {
     }
 
     pub fn check(&mut self, cost: Cost) -> (Decision, Change) {
-        let answer = self.bucket().decide(self.state.as_ref(), cost, self.now);
+        let answer = self.charge(cost).decide(self.state.as_ref(), self.max_clock_skew, self.now);
         self.apply(answer)
     }
 
     pub fn refund(&mut self, cost: Cost) -> (Decision, Change) {
-        let answer = self.bucket().refund(self.state.as_ref(), cost, self.now);
+        let answer = self.charge(cost).refund(self.state.as_ref(), self.max_clock_skew, self.now);
         self.apply(answer)
     }
 
-    fn apply(&mut self, (decision, change): (Decision, Change)) -> (Decision, Change) {
-        match change {
-            Change::Keep => {}
-            Change::Store(bucket) => self.state = Some(bucket),
-            Change::Remove => self.state = None,
+    /// The stored bucket, `None` for a full one.
+    pub fn bucket(&self) -> Option<Bucket> {
+        match self.state {
+            Some(State::Bucket(bucket)) => Some(bucket),
+            _ => None,
         }
+    }
+
+    fn apply(&mut self, (decision, change): (Decision, Change)) -> (Decision, Change) {
+        change.apply(&mut self.state);
         self.last = Some(decision);
         (decision, change)
     }

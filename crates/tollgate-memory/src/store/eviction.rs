@@ -3,12 +3,13 @@
 use tollgate_core::{StoreError, StoreErrorKind, Timestamp};
 
 use crate::room::Reservation;
-use crate::shard::{Settled, micros};
 use crate::shard_lock::Locked;
+use crate::shelf::{Settled, micros};
 use crate::store::MemoryStore;
 
-/// How many buckets a write settles on its way. Two, so that more leave than come.
-const SETTLED_PER_WRITE: usize = 2;
+/// How many buckets and records a write settles on its way. Four, since it stores up to two of them for
+/// each charge, so that more leave than come.
+const SETTLED_PER_WRITE: usize = 4;
 
 /// How many buckets are settled under one lock when room is made. Several, so that those who come
 /// next find room at once, and few, so that those who wait for the lock do not wait long.
@@ -41,11 +42,11 @@ impl MemoryStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn evict_full(&self, now: Timestamp) -> usize {
-        let full_by = self.full_for_all_clocks(now);
+        let ended_by = self.full_for_all_clocks(now);
         let mut evicted = 0;
         for shard in &self.shards {
-            while shard.may_have_full(full_by) {
-                let freed = self.settle(&mut shard.lock(), full_by, SETTLED_PER_LOCK);
+            while shard.may_have_ended(ended_by) {
+                let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK);
                 self.room.give_back(freed);
                 evicted += freed;
             }
@@ -59,12 +60,12 @@ impl MemoryStore {
         self.room.give_back(freed);
     }
 
-    /// Settles at most `steps` buckets that may be full by `full_by`, and returns how many were
+    /// Settles at most `steps` buckets that may be full by `ended_by`, and returns how many were
     /// evicted. Their room is the caller's to give back.
-    fn settle(&self, shard: &mut Locked<'_>, full_by: u64, steps: usize) -> usize {
+    fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps: usize) -> usize {
         let mut freed = 0;
         for _ in 0..steps {
-            match shard.settle(full_by, &self.hasher) {
+            match shard.settle(ended_by, &self.hasher) {
                 Some(Settled::Evicted) => freed += 1,
                 Some(Settled::Moved) => {}
                 None => break,
@@ -86,11 +87,11 @@ impl MemoryStore {
         near: usize,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let full_by = now.as_micros();
+        let ended_by = now.as_micros();
         let (before, from) = self.shards.split_at(near);
         for shard in from.iter().chain(before) {
-            while shard.may_have_full(full_by) {
-                let freed = self.settle(&mut shard.lock(), full_by, SETTLED_PER_LOCK);
+            while shard.may_have_ended(ended_by) {
+                let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK);
                 reservation.take_over(freed, need);
                 if reservation.cover(need) {
                     return Ok(());
@@ -118,7 +119,7 @@ impl MemoryStore {
             StoreErrorKind::Full,
             format!(
                 "no room for {need} new {keys}: {} of at most {keys_max} are stored, and no stored \
-                 bucket is full again; raise keys_max",
+                 bucket is full again and no record has ended; raise keys_max",
                 self.len()
             ),
         )

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use smallvec::SmallVec;
 use tollgate_core::Charge;
 
+use crate::shard::Key;
 use crate::shard_lock::Locked;
 use crate::store::MemoryStore;
 
@@ -13,6 +14,12 @@ pub(super) struct Place {
     pub(super) hash: u64,
     /// The index of its shard's lock among those that the request takes.
     pub(super) lock: usize,
+}
+
+impl Place {
+    pub(super) const fn key<'a>(&self, charge: &Charge<'a>) -> Key<'a> {
+        Key { hash: self.hash, text: charge.key }
+    }
 }
 
 /// The shards that a request of several charges locks, each once and in ascending order, so that

@@ -25,4 +25,9 @@ impl Random {
     pub(crate) fn below(&mut self, count: usize) -> usize {
         usize::try_from(self.up_to(count as u64 - 1)).unwrap()
     }
+
+    /// Returns one of them.
+    pub(crate) fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
 }

@@ -36,6 +36,20 @@ impl Problem {
         Self { status, detail: detail.into(), field: None, retry_after: None }
     }
 
+    pub(crate) const fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Makes the answer to an error on what is held under the id in `field`.
+    pub(crate) fn of_hold(error: CheckError, field: &str) -> Self {
+        if error.is_not_held() {
+            let problem = Self::new(StatusCode::NOT_FOUND, error.to_string());
+            return Self { field: Some(field.to_owned()), ..problem };
+        }
+        error.into()
+    }
+
     /// Returns the same answer without a body, for a gateway that looks at the status only.
     pub(crate) fn into_headers(self) -> Response {
         let mut response = Response::new(Body::empty());
@@ -61,6 +75,10 @@ impl From<CheckError> for Problem {
     fn from(error: CheckError) -> Self {
         // The sources of the error name keys and servers, and stay here. Its own text does not,
         // except for a call that the store finds invalid.
+        if let Some(attribute) = error.attribute() {
+            let problem = Self::new(StatusCode::BAD_REQUEST, error.to_string());
+            return Self { field: Some(format!("attributes.{attribute}")), ..problem };
+        }
         if error.is_impossible() {
             let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
             return Self { field: Some("cost".to_owned()), ..problem };

@@ -77,6 +77,22 @@ impl Decisions {
         }
     }
 
+    /// Counts the refusal of a request that would have had to wait for too long. If all its rules
+    /// allow it, that is a denial of the one that asks for the longest delay; without a delay, of
+    /// the finest, whose bucket others wait for.
+    pub(super) fn count_refusal(&self, verdict: &Verdict) {
+        let enforced = || verdict.rules().iter().filter(|decided| !decided.rule().is_shadow());
+        let refusing = match verdict.is_allowed() {
+            true => enforced().max_by_key(|decided| decided.decision().delay()),
+            false => None,
+        };
+        for decided in verdict.rules() {
+            let refuses = refusing.is_some_and(|refusing| std::ptr::eq(refusing, decided));
+            let outcome = if refuses { Outcome::Deny } else { Outcome::of(decided) };
+            self.raise(decided.rule(), decided.mode(), outcome);
+        }
+    }
+
     /// Counts the refusal of a rule that is closed while the store does not answer. A cost that can
     /// never succeed is not a decision.
     pub(super) fn count_error(&self, error: &CheckError) {

@@ -218,6 +218,106 @@ async fn a_refund_gives_back_and_never_fills_beyond_the_burst() {
 }
 
 #[tokio::test]
+async fn a_refund_under_an_id_is_made_once() {
+    let service = Service::start_with_clock(LOGIN, &ManualClock::new()).await;
+    service.post("/v1/check", &spending("9")).await;
+    let refunded = async |id: &str| {
+        let attributes = r#"{"path":"/login","method":"POST","ip":"1.2.3.4"}"#;
+        let body = format!(r#"{{"attributes":{attributes},"cost":2,"id":"{id}"}}"#);
+        let reply = service.post("/v1/refund", &body).await;
+        assert_eq!(reply.status, 200);
+        reply.json()["remaining"].clone()
+    };
+    for _ in 0..3 {
+        assert_eq!(refunded("order 66").await, 13);
+    }
+    assert_eq!(refunded(&"x".repeat(256)).await, 15);
+}
+
+#[tokio::test]
+async fn a_blocked_request_is_429_with_a_limit_of_0_and_no_wait() {
+    let rules = "
+rules:
+  - { name: per-account, key: account, limit: 20/min, blocked: { account: evil } }
+";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let evil = r#"{"attributes":{"account":"evil"}}"#;
+    for path in ["/v1/check", "/v1/acquire", "/v1/reserve"] {
+        let denied = service.post(path, evil).await;
+        assert_eq!(denied.status, 429, "{path}");
+        assert_eq!(
+            denied.body,
+            concat!(
+                r#"{"allowed":false,"mode":"exact","rule":"per-account","limit":0,"remaining":0,"#,
+                r#""retry_after_ms":null,"reset_after_ms":0,"delay_ms":0,"rules":["#,
+                r#"{"rule":"per-account","allowed":false,"limit":0,"remaining":0,"#,
+                r#""retry_after_ms":null,"reset_after_ms":0,"delay_ms":0,"shadow":false}]}"#
+            )
+        );
+        assert_eq!(
+            denied.own_headers(),
+            [
+                ("content-type", "application/json"),
+                ("x-ratelimit-limit", "0"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "0"),
+                ("ratelimit-policy", r#""per-account";q=0"#),
+                ("ratelimit", r#""per-account";r=0"#),
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_rule_with_a_shadow_limit_reports_both() {
+    let rules = "rules: [{ name: all, limit: 5/hour, shadow_limit: 1/hour }]";
+    let services =
+        [Service::start(rules).await, Service::start_with_clock(rules, &ManualClock::new()).await];
+    for service in services {
+        let body = r#"{"attributes":{"ip":"1.2.3.4"}}"#;
+        service.post("/v1/check", body).await;
+        let second = service.post("/v1/check", body).await;
+        assert_eq!(second.status, 200);
+        let second = second.json();
+        let said: Vec<_> = second["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rule| (&rule["rule"], &rule["allowed"], &rule["shadow"]))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (&"all".into(), &true.into(), &false.into()),
+                (&"all.shadow".into(), &false.into(), &true.into()),
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_algorithm_and_cost_of_the_configuration_decides() {
+    let rules = "
+rules:
+  - { name: fixed, domain: fixed, limit: 3/hour, algorithm: fixed_window }
+  - { name: sliding, domain: sliding, limit: 3/hour, algorithm: sliding_window, cells: 60 }
+  - { name: log, domain: log, limit: 3/hour, algorithm: sliding_log }
+  - { name: leaky, domain: leaky, limit: 3/hour, algorithm: leaky_bucket }
+  - { name: bytes, domain: bytes, limit: 300/hour, cost: { attribute: size } }
+  - { name: export, domain: export, limit: 30/hour, cost: { match: { size: \"*\" }, cost: 10 } }
+";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    for domain in ["fixed", "sliding", "log", "leaky", "bytes", "export"] {
+        let body = format!(r#"{{"domain":"{domain}","attributes":{{"size":"100"}}}}"#);
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(service.post("/v1/check", &body).await.status);
+        }
+        assert_eq!(statuses, [200, 200, 200, 429], "{domain}");
+    }
+}
+
+#[tokio::test]
 async fn a_reset_fills_the_buckets_of_this_request_only() {
     let service = Service::start_with_clock(LOGIN, &ManualClock::new()).await;
     let bob = r#"{"attributes":{"path":"/login","method":"POST","ip":"5.6.7.8"}}"#;

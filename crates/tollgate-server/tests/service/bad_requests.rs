@@ -201,12 +201,188 @@ async fn g3_every_bad_body_is_refused_by_name_and_changes_nothing() {
     let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
     service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
     for (body, field, detail) in BODIES {
-        for path in ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
+        for path in
+            ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/acquire", "/v1/reserve"]
+        {
             let reply = service.post(path, body).await;
-            assert_problem(&reply, 400, "Bad Request", *field, detail);
+            let fields = match path {
+                "/v1/refund" => "attributes, cost, domain, id",
+                "/v1/acquire" => "attributes, cost, domain, wait_ms",
+                "/v1/reserve" => "attributes, cost, domain, ttl_ms",
+                _ => "attributes, cost, domain",
+            };
+            let detail = detail
+                .replace("fields are attributes, cost, domain", &format!("fields are {fields}"));
+            assert_problem(&reply, 400, "Bad Request", *field, &detail);
             assert_eq!(remaining(&service).await, 2, "{path} {body}");
         }
     }
+}
+
+const LEASE: &str = "lease_id is missing: send JSON such as {\"lease_id\":\"...\"} with what \
+                     /v1/acquire answered";
+
+/// Calls with fields of their own, the field at fault and the words for it.
+const CALLS: &[(&str, &str, Option<&str>, &str)] = &[
+    (
+        "/v1/acquire",
+        r#"{"attributes":{"ip":"1.2.3.4"},"wait_ms":60001}"#,
+        Some("wait_ms"),
+        "wait_ms must be a whole number from 0 to 60000, not 60001",
+    ),
+    (
+        "/v1/acquire",
+        r#"{"attributes":{"ip":"1.2.3.4"},"wait_ms":"5s"}"#,
+        Some("wait_ms"),
+        "wait_ms must be a whole number from 0 to 60000, not a string",
+    ),
+    (
+        "/v1/acquire",
+        r#"{"attributes":{"ip":"1.2.3.4"},"wait_ms":-1}"#,
+        Some("wait_ms"),
+        "wait_ms must be a whole number from 0 to 60000, not -1",
+    ),
+    (
+        "/v1/check",
+        r#"{"attributes":{"ip":"1.2.3.4"},"wait_ms":5}"#,
+        Some("wait_ms"),
+        "unknown field \"wait_ms\": the fields are attributes, cost, domain",
+    ),
+    (
+        "/v1/reserve",
+        r#"{"attributes":{"ip":"1.2.3.4"},"ttl_ms":999}"#,
+        Some("ttl_ms"),
+        "ttl_ms must be a whole number from 1000 to 86400000, not 999",
+    ),
+    (
+        "/v1/reserve",
+        r#"{"attributes":{"ip":"1.2.3.4"},"ttl_ms":86400001}"#,
+        Some("ttl_ms"),
+        "ttl_ms must be a whole number from 1000 to 86400000, not 86400001",
+    ),
+    (
+        "/v1/refund",
+        r#"{"attributes":{"ip":"1.2.3.4"},"id":""}"#,
+        Some("id"),
+        "id must have 1 to 256 bytes, not 0",
+    ),
+    (
+        "/v1/refund",
+        r#"{"attributes":{"ip":"1.2.3.4"},"id":66}"#,
+        Some("id"),
+        "id must be a string, not a number",
+    ),
+    (
+        "/v1/renew",
+        "",
+        None,
+        "the body is empty: send JSON such as {\"lease_id\":\"...\"} with what /v1/acquire answered",
+    ),
+    ("/v1/renew", "{}", Some("lease_id"), LEASE),
+    ("/v1/release", "{}", Some("lease_id"), LEASE),
+    (
+        "/v1/release",
+        r#"{"attributes":{"ip":"1.2.3.4"}}"#,
+        Some("attributes"),
+        "unknown field \"attributes\": the only field is lease_id",
+    ),
+    ("/v1/renew", r#"{"lease_id":null}"#, Some("lease_id"), "lease_id must be a string, not null"),
+    (
+        "/v1/renew",
+        r#"{"lease_id":"x"}"#,
+        Some("lease_id"),
+        "lease_id is not an id that was handed out: pass it back as it was received",
+    ),
+    (
+        "/v1/release",
+        r#"{"lease_id":"0123456789abcdef0123456789abcdef"}"#,
+        Some("lease_id"),
+        "lease_id is not an id that was handed out: pass it back as it was received",
+    ),
+    (
+        "/v1/renew",
+        r#"{"lease_id":"\ud800"}"#,
+        Some("lease_id"),
+        "lease_id has half of a surrogate pair: a character above U+FFFF needs both halves",
+    ),
+    (
+        "/v1/commit",
+        r#"{"cost":5}"#,
+        Some("reservation_id"),
+        "reservation_id is missing: send JSON such as {\"reservation_id\":\"...\",\"cost\":5} with \
+         what /v1/reserve answered and the real cost",
+    ),
+    (
+        "/v1/commit",
+        r#"{"reservation_id":"0123456789abcdef0123456789abcdef.1-0-61"}"#,
+        Some("cost"),
+        "cost is missing: send JSON such as {\"reservation_id\":\"...\",\"cost\":5} with what \
+         /v1/reserve answered and the real cost",
+    ),
+    (
+        "/v1/commit",
+        r#"{"reservation_id":"x","cost":5}"#,
+        Some("reservation_id"),
+        "reservation_id is not an id that was handed out: pass it back as it was received",
+    ),
+    (
+        "/v1/cancel",
+        r#"{"reservation_id":"x"}"#,
+        Some("reservation_id"),
+        "reservation_id is not an id that was handed out: pass it back as it was received",
+    ),
+    (
+        "/v1/cancel",
+        r#"{"reservation_id":"x","cost":5}"#,
+        Some("cost"),
+        "unknown field \"cost\": the only field is reservation_id",
+    ),
+];
+
+#[tokio::test]
+async fn every_call_names_what_is_wrong_with_its_own_fields() {
+    let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
+    for (path, body, field, detail) in CALLS {
+        let reply = service.post(path, body).await;
+        assert_problem(&reply, 400, "Bad Request", *field, detail);
+    }
+    let long = format!(r#"{{"attributes":{{"ip":"1.2.3.4"}},"id":"{}"}}"#, "x".repeat(257));
+    let reply = service.post("/v1/refund", &long).await;
+    assert_problem(&reply, 400, "Bad Request", Some("id"), "id must have 1 to 256 bytes, not 257");
+    assert_eq!(remaining(&service).await, 3);
+}
+
+#[tokio::test]
+async fn an_id_under_which_nothing_is_held_is_404() {
+    let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
+    let detail = "nothing is held under this id: it was given back, or it ended";
+    // The id of a rule that is in force, and of one that is not.
+    for key in ["64656661756c743a65766572796f6e65", "61"] {
+        let id = format!("0123456789abcdef0123456789abcdef.1-0-{key}");
+        let commit = format!(r#"{{"reservation_id":"{id}","cost":5}}"#);
+        let reply = service.post("/v1/commit", &commit).await;
+        assert_problem(&reply, 404, "Not Found", Some("reservation_id"), detail);
+        let cancel = format!(r#"{{"reservation_id":"{id}"}}"#);
+        let reply = service.post("/v1/cancel", &cancel).await;
+        assert_problem(&reply, 404, "Not Found", Some("reservation_id"), detail);
+        let release = service.post("/v1/release", &format!(r#"{{"lease_id":"{id}"}}"#)).await;
+        assert_eq!(release.status, 200);
+        assert_eq!(remaining(&service).await, 3);
+    }
+}
+
+#[tokio::test]
+async fn an_attribute_that_does_not_tell_the_cost_is_400_and_named() {
+    let rules = "rules: [{ name: upload, limit: 500/min, cost: { attribute: bytes } }]";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    for path in ["/v1/check", "/v1/peek", "/v1/acquire", "/v1/reserve", "/v1/refund"] {
+        let reply = service.post(path, r#"{"attributes":{"bytes":"1.5"}}"#).await;
+        let detail = "attribute \"bytes\" tells the cost and must be a whole number, not \"1.5\"";
+        assert_problem(&reply, 400, "Bad Request", Some("attributes.bytes"), detail);
+    }
+    let reply = service.auth(&[("x-tollgate-bytes", "many")]).await;
+    assert_eq!((reply.status, reply.body.as_str()), (400, ""));
+    assert_eq!(remaining(&service).await, 500);
 }
 
 #[tokio::test]
@@ -263,7 +439,18 @@ async fn a_body_over_64_kib_is_413_whether_announced_or_not() {
 #[tokio::test]
 async fn another_method_is_405_and_says_which_one_is_taken() {
     let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
-    for path in ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
+    for path in [
+        "/v1/check",
+        "/v1/peek",
+        "/v1/acquire",
+        "/v1/renew",
+        "/v1/release",
+        "/v1/reserve",
+        "/v1/commit",
+        "/v1/cancel",
+        "/v1/refund",
+        "/v1/reset",
+    ] {
         for method in ["GET", "PUT", "DELETE"] {
             let reply = request(service.http, method, path, &[], b"").await;
             let detail = format!("{path} takes POST, not {method}");
@@ -278,7 +465,8 @@ async fn an_unknown_path_is_404_and_lists_those_that_there_are() {
     let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
     for path in ["/", "/v1/check/", "/v2/check", "/metrics"] {
         let reply = service.post(path, "{}").await;
-        let detail = "no such path: there are POST /v1/check, /v1/peek, /v1/refund and /v1/reset, \
+        let detail = "no such path: there are POST /v1/check, /v1/peek, /v1/acquire, /v1/renew, \
+                      /v1/release, /v1/reserve, /v1/commit, /v1/cancel, /v1/refund and /v1/reset, \
                       and /v1/auth; /healthz, /readyz and /metrics are on the admin address";
         assert_problem(&reply, 404, "Not Found", None, detail);
     }

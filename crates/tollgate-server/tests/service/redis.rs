@@ -60,7 +60,7 @@ async fn g10_the_policies_answer_when_the_store_is_gone() {
         refused.body,
         concat!(
             r#"{"type":"about:blank","title":"Service Unavailable","status":503,"#,
-            r#""detail":"the store could not answer, and rule \"guard\" refuses then"}"#
+            r#""detail":"the store cannot decide, and rule \"guard\" refuses requests until it can"}"#
         )
     );
     let refused = service.auth(&[("x-forwarded-uri", "/guard")]).await;
@@ -78,7 +78,7 @@ async fn g10_the_policies_answer_when_the_store_is_gone() {
     for path in ["/v1/refund", "/v1/reset"] {
         let reply = service.post(path, r#"{"attributes":{"path":"/own"}}"#).await;
         assert_eq!(reply.status, 503, "{path}");
-        assert_eq!(reply.json()["detail"], "the store could not answer", "{path}");
+        assert_eq!(reply.json()["detail"], "the store cannot decide", "{path}");
         assert_eq!(reply.header("retry-after"), Some("1"));
     }
 
@@ -134,4 +134,92 @@ rules:
         }
     }
     assert_eq!(service.metric(r#"tollgate_store_errors_total{kind="corrupt"}"#).await, Some(3.0));
+}
+
+const EXPORTS: &str = "
+rules:
+  - { name: exports, algorithm: concurrency, limit: 2, lease: 30s }
+  - { name: tokens, limit: 1000/day }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_reservations_are_shared_by_all_services_of_one_store() {
+    let server = RedisServer::start().unwrap();
+    let config = config(&server, EXPORTS);
+    let (one, two) = (Service::start(&config).await, Service::start(&config).await);
+    let body = r#"{"attributes":{"account":"acme"}}"#;
+    let lease = async |service: &Service| {
+        let reply = service.post("/v1/acquire", body).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        format!(r#"{{"lease_id":{}}}"#, reply.json()["lease_id"])
+    };
+    let (first, second) = (lease(&one).await, lease(&two).await);
+    for service in [&one, &two] {
+        let refused = service.post("/v1/acquire", body).await;
+        assert_eq!((refused.status, &refused.json()["rule"]), (429, &"exports".into()));
+    }
+    assert_eq!(two.post("/v1/renew", &first).await.status, 200);
+    assert_eq!(two.post("/v1/release", &first).await.status, 200);
+    assert_eq!(one.post("/v1/renew", &first).await.status, 404);
+    assert_eq!(one.post("/v1/release", &second).await.status, 200);
+
+    let reserve = r#"{"attributes":{"account":"acme"},"cost":400}"#;
+    let reserved = one.post("/v1/reserve", reserve).await.json();
+    let commit = format!(r#"{{"reservation_id":{},"cost":100}}"#, reserved["reservation_id"]);
+    let settled = two.post("/v1/commit", &commit).await;
+    // Two acquisitions have cost a unit each.
+    assert_eq!((settled.status, &settled.json()["remaining"]), (200, &898.into()));
+    assert_eq!(one.post("/v1/commit", &commit).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_of_several_services_get_a_slot_as_soon_as_it_is_free() {
+    let server = RedisServer::start().unwrap();
+    let config = config(&server, EXPORTS);
+    let (one, two) = (Service::start(&config).await, Service::start(&config).await);
+    let both = r#"{"attributes":{"account":"acme"},"cost":2}"#;
+    let held = one.post("/v1/acquire", both).await.json()["lease_id"].clone();
+    let waiting = r#"{"attributes":{"account":"acme"},"wait_ms":60000}"#;
+    let release = async {
+        // A refusal in line shows that the first has begun to wait.
+        let short = r#"{"attributes":{"account":"acme"},"wait_ms":20}"#;
+        assert_eq!(two.post("/v1/acquire", short).await.status, 429);
+        one.post("/v1/release", &format!(r#"{{"lease_id":{held}}}"#)).await
+    };
+    let (granted, released) = tokio::join!(two.post("/v1/acquire", waiting), release);
+    assert_eq!((granted.status, released.status), (200, 200));
+    assert_eq!(granted.json()["rules"][0]["remaining"], 1);
+}
+
+#[tokio::test]
+async fn g10_slots_are_granted_and_released_here_while_the_store_is_gone() {
+    let mut server = RedisServer::start().unwrap();
+    let service = Service::start(&config(&server, EXPORTS)).await;
+    server.kill().unwrap();
+    let body = r#"{"attributes":{"account":"acme"},"cost":2}"#;
+    for _ in 0..3 {
+        let granted = service.post("/v1/acquire", body).await;
+        assert_eq!((granted.status, &granted.json()["mode"]), (200, &"local".into()));
+        assert_eq!(service.post("/v1/acquire", body).await.status, 429);
+        let lease = format!(r#"{{"lease_id":{}}}"#, granted.json()["lease_id"]);
+        assert_eq!(service.post("/v1/renew", &lease).await.status, 200);
+        let released = service.post("/v1/release", &lease).await;
+        assert_eq!(released.status, 503, "it may be held in the store as well");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_to_write_shows_in_readiness_until_it_accepts_a_write() {
+    let server = RedisServer::start().unwrap();
+    let rules = "rules: [{ name: all, limit: 100/min, on_store_failure: open }]";
+    let service = Service::start(&config(&server, rules)).await;
+    let body = r#"{"attributes":{"path":"/"}}"#;
+    assert_eq!(service.post("/v1/check", body).await.status, 200);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).unwrap();
+    assert!(service.post("/v1/check", body).await.body.contains("\"mode\":\"open\""));
+    let readiness = service.admin("/readyz").await.body;
+    assert!(readiness.contains("\"store_answers\":false,\"reason\":\"refused\""), "{readiness}");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).unwrap();
+    assert!(service.post("/v1/check", body).await.body.contains("\"mode\":\"exact\""));
+    assert!(service.admin("/readyz").await.body.contains("\"store_answers\":true"));
 }

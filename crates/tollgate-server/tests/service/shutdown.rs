@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tollgate::{Attributes, ManualClock};
 use tollgate_server::Server;
 
 use crate::support::{Service, head, parse, reply};
@@ -45,6 +46,30 @@ async fn a_request_in_flight_is_finished_and_no_other_is_taken() {
     let answer = reply(&mut in_flight).await;
     assert_eq!((answer.status, &answer.json()["remaining"]), (200, &2.into()));
     service.stopped().await;
+}
+
+#[tokio::test]
+async fn who_waits_is_told_that_the_service_stops_and_nothing_stays_spent() {
+    let rules = "rules: [{ name: sms, algorithm: leaky_bucket, limit: 2/min, burst: 5 }]";
+    let mut service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let body = r#"{"attributes":{"ip":"1.2.3.4"},"wait_ms":60000}"#;
+    service.post("/v1/acquire", body).await;
+    let mut waiting = TcpStream::connect(service.http).await.unwrap();
+    waiting.write_all(&head("POST", "/v1/acquire", &[], body.len())).await.unwrap();
+    waiting.write_all(body.as_bytes()).await.unwrap();
+    service.left(&Attributes::new(), 3).await;
+    let limiter = service.limiter.clone();
+    let start = Instant::now();
+    service.stop();
+    let told = reply(&mut waiting).await;
+    assert_eq!((told.status, told.header("retry-after")), (503, Some("1")));
+    assert_eq!(
+        told.json()["detail"],
+        "the service stops, so this wait has ended: nothing was spent, ask again"
+    );
+    service.stopped().await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(limiter.peek(&Attributes::new()).await.unwrap().remaining(), Some(4));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::{Limiter, ManualClock};
+use tollgate::{Attributes, Limiter, ManualClock};
 use tollgate_config::Config;
 use tollgate_server::Server;
 
@@ -33,8 +33,8 @@ impl Service {
     /// Starts a service on a memory store, with a clock that the test owns.
     pub(crate) async fn start_with_clock(config: &str, clock: &ManualClock) -> Self {
         let config = parse(config);
-        let rules = config.rules.iter().map(|rule| rule.as_ref().clone());
-        let limiter = Limiter::builder().rules(rules).clock(clock.clone()).build().unwrap();
+        let limiter = Limiter::builder().clock(clock.clone()).build().unwrap();
+        limiter.replace_rules(config.rules.clone());
         Self::run(Server::bind_with_limiter(&config, limiter).await.unwrap())
     }
 
@@ -70,6 +70,17 @@ impl Service {
 
     pub(crate) async fn admin(&self, path: &str) -> Reply {
         request(self.admin, "GET", path, &[], b"").await
+    }
+
+    /// Waits until so many units or slots are left for a request with these attributes.
+    pub(crate) async fn left(&self, attributes: &Attributes, count: u32) {
+        for _ in 0..1_000 {
+            if self.limiter.peek(attributes).await.unwrap().remaining() == Some(count) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("there are never {count} left");
     }
 
     /// Returns the value of a metric, written with its labels, if there is one.

@@ -1,62 +1,99 @@
 //! The JSON form of timelines.
 
 use std::fs;
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tollgate_core::{Cost, Quota, Rate, Timestamp};
+use tollgate_core::{Algorithm, Cost, Operation, Quota, Rate, Ticket, Timestamp};
 
-use super::{Limit, Step, Timeline, TimelineError};
+use super::{Step, Timeline, TimelineError};
 use crate::answer::Answer;
-
-/// The cells of a sliding window that does not say how many.
-const CELLS_DEFAULT: u32 = 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TimelineFields {
     name: String,
     why: String,
-    algorithm: Algorithm,
-    quota: QuotaFields,
+    algorithm: String,
+    quota: Value,
     start_us: u64,
     steps: Vec<Value>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Algorithm {
+/// The quotas of an algorithm, each of which has its own fields.
+#[derive(Clone, Copy)]
+enum Kind {
     TokenBucket,
     LeakyBucket,
     FixedWindow,
     SlidingWindow,
     SlidingLog,
+    Concurrency,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct QuotaFields {
+struct BucketFields {
     units: u64,
     period_us: u64,
-    burst: Option<u64>,
-    cells: Option<u32>,
+    burst: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowFields {
+    units: u64,
+    period_us: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CellsFields {
+    units: u64,
+    period_us: u64,
+    cells: Option<NonZeroU16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlotsFields {
+    units: u64,
+    lease_ttl_us: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SetQuotaFields {
-    set_quota: QuotaFields,
+    set_quota: Value,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CheckFields {
+struct RequestFields {
     at_us: u64,
-    cost: u64,
+    #[serde(rename = "do", default)]
+    act: Act,
+    ticket: Option<String>,
+    ttl_us: Option<u64>,
+    cost: Option<u64>,
     expect: ExpectFields,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Act {
+    #[default]
+    Spend,
+    Look,
+    Refund,
+    Renew,
+    Release,
+    Reserve,
+    Settle,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +139,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Timeline>, TimelineError> {
 ///
 /// let timelines = timeline::parse(timeline::TOKEN_BUCKET)?;
 /// assert_eq!(timelines[0].name(), "classic-burst-5-at-1-per-second");
-/// assert_eq!(timelines[0].limit().algorithm(), "token_bucket");
+/// assert_eq!(timelines[0].algorithm(), "token_bucket");
 ///
 /// let error = timeline::parse(r#"[{"name": "typo", "stpes": []}]"#).unwrap_err();
 /// assert_eq!(
@@ -130,52 +167,109 @@ pub fn parse(text: &str) -> Result<Vec<Timeline>, TimelineError> {
 
 fn timeline(value: Value) -> Result<Timeline, TimelineError> {
     let fields: TimelineFields = fields(value)?;
-    let (algorithm, start) = (fields.algorithm, instant(fields.start_us)?);
-    let limit = fields.quota.limit(algorithm).map_err(|error| error.within("quota"))?;
+    let start = instant(fields.start_us)?;
+    let unknown = Timeline {
+        name: fields.name,
+        why: fields.why,
+        algorithm: fields.algorithm,
+        quota: None,
+        start,
+        steps: Vec::new(),
+    };
+    // What the quota and the steps of an unknown algorithm mean, nobody here can tell.
+    let Some(kind) = Kind::of(&unknown.algorithm) else { return Ok(unknown) };
+    let quota = kind.quota(fields.quota).map_err(|error| error.within("quota"))?;
     let steps = fields
         .steps
         .into_iter()
         .enumerate()
         .map(|(index, value)| {
-            step(value, algorithm, start).map_err(|error| error.within(format!("step {index}")))
+            step(value, kind, start).map_err(|error| error.within(format!("step {index}")))
         })
         .collect::<Result<_, _>>()?;
-    Ok(Timeline { name: fields.name, why: fields.why, limit, start, steps })
+    Ok(Timeline { quota: Some(quota), steps, ..unknown })
 }
 
-fn step(value: Value, algorithm: Algorithm, start: Timestamp) -> Result<Step, TimelineError> {
+fn step(value: Value, kind: Kind, start: Timestamp) -> Result<Step, TimelineError> {
     if value.get("set_quota").is_some() {
         let fields: SetQuotaFields = fields(value)?;
-        return fields.set_quota.limit(algorithm).map(Step::SetQuota);
+        return kind.quota(fields.set_quota).map(Step::SetQuota);
     }
-    let fields: CheckFields = fields(value)?;
+    let fields: RequestFields = fields(value)?;
     instant(start.as_micros().saturating_add(fields.at_us))?;
-    Ok(Step::Check {
+    let takes_cost = !matches!(fields.act, Act::Renew | Act::Release);
+    refuse(!takes_cost && fields.cost.is_some(), "cost", "a lease keeps what it holds")?;
+    let needs_ticket = !matches!(fields.act, Act::Spend | Act::Look | Act::Refund);
+    let without_ticket = needs_ticket && fields.ticket.is_none();
+    refuse(without_ticket, "ticket", "name what is renewed, released, reserved or settled")?;
+    let is_reserve = fields.act == Act::Reserve;
+    refuse(!is_reserve && fields.ttl_us.is_some(), "ttl_us", "only a reserve has one")?;
+    let cost = if takes_cost { required(fields.cost, "cost", "a request")? } else { 0 };
+    Ok(Step::Request {
         at: Duration::from_micros(fields.at_us),
-        cost: Cost::new(fields.cost),
+        operation: match fields.act {
+            Act::Spend => Operation::Spend,
+            Act::Look => Operation::Look,
+            Act::Refund => Operation::Refund,
+            Act::Renew => Operation::Renew,
+            Act::Release => Operation::Release,
+            Act::Reserve => {
+                Operation::Reserve { ttl: duration(fields.ttl_us, "ttl_us", "a reserve")? }
+            }
+            Act::Settle => Operation::Settle,
+        },
+        ticket: fields.ticket.as_deref().map(Ticket::of),
+        cost: Cost::new(cost),
         expect: fields.expect.answer()?,
     })
 }
 
-impl QuotaFields {
-    fn limit(self, algorithm: Algorithm) -> Result<Limit, TimelineError> {
-        let rate = Rate::new(self.units, Duration::from_micros(self.period_us))
-            .map_err(|error| TimelineError::malformed(error.to_string()))?;
-        let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        refuse(!is_bucket && self.burst.is_some(), "burst", "a window has no burst")?;
-        let has_cells = matches!(algorithm, Algorithm::SlidingWindow);
-        refuse(!has_cells && self.cells.is_some(), "cells", "only a sliding_window has cells")?;
-        Ok(match algorithm {
-            Algorithm::TokenBucket => Limit::TokenBucket(bucket(rate, self.burst)?),
-            Algorithm::LeakyBucket => Limit::LeakyBucket(bucket(rate, self.burst)?),
-            Algorithm::FixedWindow => Limit::FixedWindow(rate),
-            Algorithm::SlidingWindow => {
-                let cells = self.cells.unwrap_or(CELLS_DEFAULT);
-                refuse(cells == 0, "cells", "give at least 1")?;
-                Limit::SlidingWindow { rate, cells }
-            }
-            Algorithm::SlidingLog => Limit::SlidingLog(rate),
+impl Kind {
+    fn of(algorithm: &str) -> Option<Self> {
+        Some(match algorithm {
+            "token_bucket" => Self::TokenBucket,
+            "leaky_bucket" => Self::LeakyBucket,
+            "fixed_window" => Self::FixedWindow,
+            "sliding_window" => Self::SlidingWindow,
+            "sliding_log" => Self::SlidingLog,
+            "concurrency" => Self::Concurrency,
+            _ => return None,
         })
+    }
+
+    fn quota(self, value: Value) -> Result<Quota, TimelineError> {
+        let rate = |units: u64, period_us: u64| {
+            Rate::new(units, Duration::from_micros(period_us))
+                .map_err(|error| TimelineError::malformed(error.to_string()))
+        };
+        let quota = match self {
+            Self::TokenBucket | Self::LeakyBucket => {
+                let BucketFields { units, period_us, burst } = fields(value)?;
+                let rate = rate(units, period_us)?;
+                match self {
+                    Self::TokenBucket => Quota::new(rate, burst),
+                    _ => Quota::leaky_bucket(rate, burst),
+                }
+            }
+            Self::FixedWindow | Self::SlidingLog => {
+                let WindowFields { units, period_us } = fields(value)?;
+                let rate = rate(units, period_us)?;
+                match self {
+                    Self::FixedWindow => Quota::fixed_window(rate),
+                    _ => Quota::sliding_log(rate),
+                }
+            }
+            Self::SlidingWindow => {
+                let CellsFields { units, period_us, cells } = fields(value)?;
+                let cells = cells.unwrap_or(Algorithm::CELLS_DEFAULT);
+                Quota::sliding_window(rate(units, period_us)?, cells)
+            }
+            Self::Concurrency => {
+                let SlotsFields { units, lease_ttl_us } = fields(value)?;
+                Quota::concurrency(units, Duration::from_micros(lease_ttl_us))
+            }
+        };
+        quota.map_err(|error| TimelineError::malformed(error.to_string()))
     }
 }
 
@@ -208,11 +302,6 @@ const IMPOSSIBLE: &str = "an impossible cost has nothing but its outcome";
 
 fn fields<T: DeserializeOwned>(value: Value) -> Result<T, TimelineError> {
     serde_json::from_value(value).map_err(|error| TimelineError::malformed(error.to_string()))
-}
-
-fn bucket(rate: Rate, burst: Option<u64>) -> Result<Quota, TimelineError> {
-    Quota::new(rate, required(burst, "burst", "a bucket")?)
-        .map_err(|error| TimelineError::malformed(error.to_string()))
 }
 
 fn instant(micros: u64) -> Result<Timestamp, TimelineError> {

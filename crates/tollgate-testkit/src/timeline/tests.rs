@@ -22,16 +22,21 @@ fn message_of_quota(algorithm: &str, quota: &str) -> String {
 
 #[test]
 fn every_file_of_tollgate_parses() {
-    for (text, algorithm, timelines, steps) in [
-        (TOKEN_BUCKET, "token_bucket", 12, 99),
-        (LEAKY_BUCKET, "leaky_bucket", 3, 24),
-        (FIXED_WINDOW, "fixed_window", 4, 41),
-        (SLIDING_WINDOW, "sliding_window", 3, 20),
-        (SLIDING_LOG, "sliding_log", 2, 17),
-    ] {
+    let expected = [
+        ("token_bucket", 12, 99),
+        ("leaky_bucket", 3, 24),
+        ("fixed_window", 4, 41),
+        ("sliding_window", 3, 20),
+        ("sliding_log", 2, 17),
+        ("concurrency", 5, 40),
+    ];
+    for (text, (algorithm, timelines, steps)) in ALL.into_iter().zip(expected) {
         let parsed = parse(text).unwrap();
         assert_eq!(parsed.len(), timelines, "{algorithm}");
-        assert!(parsed.iter().all(|timeline| timeline.limit().algorithm() == algorithm));
+        for timeline in &parsed {
+            assert_eq!(timeline.algorithm(), algorithm);
+            assert_eq!(timeline.quota().unwrap().algorithm().as_str(), algorithm);
+        }
         let total: usize = parsed.iter().map(|timeline| timeline.steps().len()).sum();
         assert_eq!(total, steps, "{algorithm}");
     }
@@ -44,14 +49,13 @@ fn a_timeline_says_what_the_file_says() {
     assert_eq!(timeline.name(), "paces-at-the-rate");
     assert!(timeline.why().starts_with("ten per second"));
     assert_eq!(timeline.start(), Timestamp::from_micros(1_700_000_000_000_000));
-    assert_eq!(
-        timeline.limit(),
-        &Limit::LeakyBucket(Quota::new("10/s".parse().unwrap(), 5).unwrap())
-    );
+    assert_eq!(timeline.quota(), Some(&Quota::leaky_bucket("10/s".parse().unwrap(), 5).unwrap()));
     assert_eq!(
         timeline.steps()[1],
-        Step::Check {
+        Step::Request {
             at: Duration::ZERO,
+            operation: Operation::Spend,
+            ticket: None,
             cost: Cost::ONE,
             expect: Answer::Allow {
                 remaining: 3,
@@ -60,10 +64,9 @@ fn a_timeline_says_what_the_file_says() {
             },
         }
     );
-    let Limit::SlidingWindow { cells, .. } = parse(SLIDING_WINDOW).unwrap()[0].limit else {
-        panic!("a sliding window")
-    };
-    assert_eq!(cells, 10);
+    let ten_cells =
+        Quota::sliding_window("100/10s".parse().unwrap(), 10.try_into().unwrap()).unwrap();
+    assert_eq!(parse(SLIDING_WINDOW).unwrap()[0].quota(), Some(&ten_cells));
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn a_change_of_quota_is_a_step() {
         [{{"set_quota": {{"units": 9, "period_us": 1000000, "burst": 4}}}}]}}]"#
     );
     let quota = Quota::new("9/s".parse().unwrap(), 4).unwrap();
-    assert_eq!(parse(&text).unwrap()[0].steps(), [Step::SetQuota(Limit::TokenBucket(quota))]);
+    assert_eq!(parse(&text).unwrap()[0].steps(), [Step::SetQuota(quota)]);
 }
 
 #[test]
@@ -92,13 +95,14 @@ fn a_wrong_step_is_reported_by_its_number_and_field() {
     for (step, expected) in [
         (
             r#"{"at_us": 0, "costs": 1}"#,
-            "unknown field `costs`, expected one of `at_us`, `cost`, `expect`",
+            "unknown field `costs`, expected one of `at_us`, `do`, `ticket`, `ttl_us`, `cost`, \
+             `expect`",
         ),
         (
             r#"{"set_quota": {"units": 1, "period_us": 1, "burst": 1}, "at_us": 0}"#,
             "unknown field `at_us`, expected `set_quota`",
         ),
-        (r#"{"set_quota": {"units": 1, "period_us": 1000000}}"#, "a bucket needs `burst`"),
+        (r#"{"set_quota": {"units": 1, "period_us": 1000000}}"#, "missing field `burst`"),
         (
             r#"{"at_us": 0, "cost": 1, "expect": {"outcome": "allow", "remainig": 1}}"#,
             "unknown field `remainig`, expected one of `outcome`, `remaining`, `reset_after_us`, \
@@ -126,6 +130,26 @@ fn a_wrong_step_is_reported_by_its_number_and_field() {
             r#"{"at_us": 0, "cost": 9, "expect": {"outcome": "impossible", "remaining": 1}}"#,
             "`remaining`: an impossible cost has nothing but its outcome",
         ),
+        (r#"{"at_us": 0, "expect": {"outcome": "impossible"}}"#, "a request needs `cost`"),
+        (
+            r#"{"at_us": 0, "do": "renew", "expect": {"outcome": "impossible"}}"#,
+            "`ticket`: name what is renewed, released, reserved or settled",
+        ),
+        (
+            r#"{"at_us": 0, "do": "release", "ticket": "a", "cost": 1,
+                "expect": {"outcome": "impossible"}}"#,
+            "`cost`: a lease keeps what it holds",
+        ),
+        (
+            r#"{"at_us": 0, "do": "settle", "ticket": "a", "ttl_us": 1, "cost": 1,
+                "expect": {"outcome": "impossible"}}"#,
+            "`ttl_us`: only a reserve has one",
+        ),
+        (
+            r#"{"at_us": 0, "do": "reserve", "ticket": "a", "cost": 1,
+                "expect": {"outcome": "impossible"}}"#,
+            "a reserve needs `ttl_us`",
+        ),
         (
             r#"{"at_us": 9007199254740000, "cost": 1, "expect": {"outcome": "impossible"}}"#,
             "9007199254741000us is after the last instant, 9007199254740991us",
@@ -139,12 +163,6 @@ fn a_wrong_step_is_reported_by_its_number_and_field() {
 fn a_wrong_quota_is_reported_with_the_reason() {
     for (algorithm, quota, expected) in [
         (
-            "gcra",
-            "{}",
-            "unknown variant `gcra`, expected one of `token_bucket`, `leaky_bucket`, \
-          `fixed_window`, `sliding_window`, `sliding_log`",
-        ),
-        (
             "token_bucket",
             r#"{"units": 0, "period_us": 1000000, "burst": 1}"#,
             "quota: rate 0/s is zero: give at least 1 unit per period",
@@ -157,21 +175,52 @@ fn a_wrong_quota_is_reported_with_the_reason() {
         (
             "fixed_window",
             r#"{"units": 1, "period_us": 1000000, "burst": 1}"#,
-            "quota: `burst`: a window has no burst",
+            "quota: unknown field `burst`, expected `units` or `period_us`",
         ),
         (
             "sliding_log",
             r#"{"units": 1, "period_us": 1000000, "cells": 2}"#,
-            "quota: `cells`: only a sliding_window has cells",
+            "quota: unknown field `cells`, expected `units` or `period_us`",
         ),
         (
             "sliding_window",
             r#"{"units": 1, "period_us": 1000000, "cells": 0}"#,
-            "quota: `cells`: give at least 1",
+            "quota: invalid value: integer `0`, expected a nonzero u16",
+        ),
+        (
+            "concurrency",
+            r#"{"units": 1, "lease_ttl_us": 999}"#,
+            "quota: lease of 999\u{b5}s is out of range: give 1ms to 1day",
         ),
     ] {
         assert_eq!(message_of_quota(algorithm, quota), format!("timeline \"n\": {expected}"));
     }
+}
+
+#[test]
+fn an_algorithm_of_a_later_version_is_no_error_and_has_no_quota_and_no_steps() {
+    let text = r#"[{"name": "n", "why": "w", "algorithm": "gcra", "start_us": 0,
+        "quota": {"tau_us": 3}, "steps": [{"at_us": 0, "theta": 1}]}]"#;
+    let parsed = parse(text).unwrap();
+    assert_eq!(parsed[0].algorithm(), "gcra");
+    assert_eq!(parsed[0].quota(), None);
+    assert_eq!(parsed[0].steps(), []);
+}
+
+#[test]
+fn what_a_request_does_and_under_which_ticket_is_in_the_file() {
+    let text = format!(
+        r#"[{{"name": "n", {HEAD}, "steps": [{{"at_us": 3, "do": "reserve", "ticket": "order-7",
+        "ttl_us": 5, "cost": 2, "expect": {{"outcome": "impossible"}}}}]}}]"#
+    );
+    let step = Step::Request {
+        at: Duration::from_micros(3),
+        operation: Operation::Reserve { ttl: Duration::from_micros(5) },
+        ticket: Some(Ticket::of("order-7")),
+        cost: Cost::new(2),
+        expect: Answer::Impossible,
+    };
+    assert_eq!(parse(&text).unwrap()[0].steps(), [step]);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! parameters.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tollgate::{Decision, Quota, RuleDecision, Verdict};
+use tollgate::{Algorithm, Decision, Quota, RuleDecision, Verdict};
 
 use super::{RATELIMIT, RATELIMIT_POLICY, whole_seconds};
 
@@ -13,39 +14,53 @@ const INTEGER_MAX: u128 = 999_999_999_999_999;
 
 const MICROS_PER_SECOND: u128 = 1_000_000;
 
-pub(super) fn write(verdict: &Verdict, headers: &mut HeaderMap) {
-    let latest = verdict
-        .decision()
-        .filter(|decision| decision.is_deny())
-        .map(|_| u128::from(whole_seconds(verdict.retry_after().unwrap_or_default()).max(1)));
+/// Writes both; `wait` is the `Retry-After`, which no window must outlast.
+pub(super) fn write(verdict: &Verdict, wait: Option<Duration>, headers: &mut HeaderMap) {
+    let latest = wait.map(|wait| u128::from(whole_seconds(wait).max(1)));
+    let denied = verdict.decision().is_some_and(Decision::is_deny);
     let (mut policies, mut limits) = (String::new(), String::new());
     for rule in verdict.rules().iter().filter(|rule| !rule.rule().is_shadow()) {
-        push_policy(&mut policies, rule);
-        if latest.is_none() || rule.decision().is_deny() {
-            push_limit(&mut limits, rule, latest);
+        let quota = rule.quota();
+        push_policy(&mut policies, rule, quota.as_ref());
+        if !denied || rule.decision().is_deny() {
+            push_limit(&mut limits, rule, quota.as_ref(), latest);
         }
     }
     insert(headers, RATELIMIT_POLICY, policies);
     insert(headers, RATELIMIT, limits);
 }
 
-fn push_policy(list: &mut String, rule: &RuleDecision) {
-    let quota = rule.rule().quota();
+/// Appends the quota, or one of 0 for a rule that blocks.
+fn push_policy(list: &mut String, rule: &RuleDecision, quota: Option<&Quota>) {
     push_string(list, rule.rule().name());
-    push_integer(list, 'q', u128::from(quota.burst()));
-    push_integer(list, 'w', seconds_to_refill(u128::from(quota.burst()), quota));
+    push_integer(list, 'q', quota.map_or(0, |quota| u128::from(quota.burst())));
+    match quota.map(|quota| (quota, quota.algorithm())) {
+        None => {}
+        Some((_, Algorithm::Concurrency { .. })) => list.push_str(";qu=\"concurrent-requests\""),
+        Some((quota, _)) => {
+            push_integer(list, 'w', seconds_to_refill(u128::from(quota.burst()), quota));
+        }
+    }
 }
 
 /// Appends what is left; `latest` is the `Retry-After` that the window must not outlast.
-fn push_limit(list: &mut String, rule: &RuleDecision, latest: Option<u128>) {
-    let (quota, decision) = (rule.rule().quota(), rule.decision());
+fn push_limit(list: &mut String, rule: &RuleDecision, quota: Option<&Quota>, latest: Option<u128>) {
+    let decision = rule.decision();
     let remaining = u128::from(decision.remaining());
-    let window = match remaining {
-        0 => seconds_to_one(decision, quota),
-        _ => seconds_to_refill(remaining, quota),
-    };
     push_string(list, rule.rule().name());
     push_integer(list, 'r', remaining);
+    let window = match quota.map(|quota| (quota, quota.algorithm())) {
+        None | Some((_, Algorithm::Concurrency { .. })) => return,
+        Some((quota, Algorithm::TokenBucket | Algorithm::LeakyBucket)) => match remaining {
+            0 => seconds_to_one(decision, quota),
+            _ => seconds_to_refill(remaining, quota),
+        },
+        // Nothing was spent, so the window begins with the next unit.
+        Some((quota, _)) if decision.reset_after().is_zero() => {
+            seconds_to_refill(u128::from(quota.burst()), quota)
+        }
+        Some(_) => u128::from(whole_seconds(decision.reset_after())),
+    };
     push_integer(list, 't', window.max(1).min(latest.unwrap_or(INTEGER_MAX)));
 }
 

@@ -1,4 +1,4 @@
-use tollgate::{Attributes, Cost, Limiter, ManualClock, Quota, Rule};
+use tollgate::{Attributes, Cost, Limiter, ManualClock, Matcher, Quota, Rule, Treatment};
 
 use super::*;
 
@@ -145,6 +145,115 @@ async fn an_empty_bucket_has_a_window_of_the_time_to_one_unit() {
     clock.advance(Duration::from_secs(1));
     let denied = text(&spend(&limiter, 1).await);
     assert!(denied.contains("ratelimit: \"slow\";r=0;t=2\n"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_window_tells_when_all_that_was_spent_comes_back() {
+    // The clock stands 20 s after the begin of a minute.
+    let fixed = Quota::fixed_window("10/min".parse().unwrap()).unwrap();
+    let (limiter, clock) = limiter([Rule::new("fixed", fixed)]);
+    assert_eq!(
+        text(&spend(&limiter, 0).await),
+        "ratelimit-policy: \"fixed\";q=10;w=60\n\
+         ratelimit: \"fixed\";r=10;t=60\n\
+         x-ratelimit-limit: 10\n\
+         x-ratelimit-remaining: 10\n\
+         x-ratelimit-reset: 0\n"
+    );
+    assert_eq!(
+        text(&spend(&limiter, 3).await),
+        "ratelimit-policy: \"fixed\";q=10;w=60\n\
+         ratelimit: \"fixed\";r=7;t=40\n\
+         x-ratelimit-limit: 10\n\
+         x-ratelimit-remaining: 7\n\
+         x-ratelimit-reset: 40\n"
+    );
+    clock.advance(Duration::from_micros(1));
+    let denied = text(&spend(&limiter, 8).await);
+    assert!(denied.contains("ratelimit: \"fixed\";r=7;t=40\n"), "{denied}");
+    assert!(denied.contains("retry-after: 40\n"), "{denied}");
+
+    let log = Quota::sliding_log("10/min".parse().unwrap()).unwrap();
+    let (limiter, clock) = self::limiter([Rule::new("log", log)]);
+    assert!(spend(&limiter, 8).await.is_allowed());
+    clock.advance(Duration::from_secs(20));
+    assert!(spend(&limiter, 2).await.is_allowed());
+    let denied = text(&spend(&limiter, 1).await);
+    assert!(denied.contains("retry-after: 40\n"), "{denied}");
+    assert!(denied.contains("ratelimit: \"log\";r=0;t=40\n"), "no later than the wait: {denied}");
+    assert!(denied.contains("x-ratelimit-reset: 60\n"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_is_told_as_a_bucket() {
+    let sms = Quota::leaky_bucket("20/min".parse().unwrap(), 5).unwrap();
+    let (limiter, _) = limiter([Rule::new("sms", sms)]);
+    assert_eq!(
+        text(&spend(&limiter, 2).await),
+        "ratelimit-policy: \"sms\";q=5;w=15\n\
+         ratelimit: \"sms\";r=3;t=9\n\
+         x-ratelimit-limit: 5\n\
+         x-ratelimit-remaining: 3\n\
+         x-ratelimit-reset: 6\n"
+    );
+}
+
+#[tokio::test]
+async fn requests_in_flight_have_a_unit_of_their_own_and_no_times() {
+    let exports = Quota::concurrency(5, Duration::from_secs(30)).unwrap();
+    let (limiter, _) = limiter([Rule::new("exports", exports)]);
+    let held = limiter.enter(&Attributes::new(), Cost::new(2)).await.unwrap();
+    assert_eq!(
+        text(held.verdict()),
+        "ratelimit-policy: \"exports\";q=5;qu=\"concurrent-requests\"\n\
+         ratelimit: \"exports\";r=3\n\
+         x-ratelimit-limit: 5\n\
+         x-ratelimit-remaining: 3\n\
+         x-ratelimit-reset: 30\n"
+    );
+}
+
+#[tokio::test]
+async fn an_exception_is_told_by_its_own_quota() {
+    let acme = Quota::new("60/min".parse().unwrap(), 90).unwrap();
+    let acme_only = Matcher::new().with("account", ["acme"]);
+    let rule = rule("api", "20/min", 5).with_exception(acme_only, Treatment::Quota(acme));
+    let (limiter, _) = limiter([rule]);
+    let verdict = limiter.check(&Attributes::from([("account", "acme")])).await.unwrap();
+    let text = text(&verdict);
+    assert!(text.contains("ratelimit-policy: \"api\";q=90;w=90\n"), "{text}");
+    assert!(text.contains("ratelimit: \"api\";r=89;t=89\n"), "{text}");
+    assert!(text.contains("x-ratelimit-limit: 90\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_blocked_request_has_a_limit_of_0_and_no_wait() {
+    let evil = Matcher::new().with("account", ["evil"]);
+    let blocking = rule("api", "20/min", 5).with_exception(evil, Treatment::Blocked);
+    let (limiter, _) = limiter([blocking, rule("all", "1/s", 1)]);
+    let request = Attributes::from([("account", "evil")]);
+    let verdict = limiter.check(&request).await.unwrap();
+    assert_eq!(
+        text(&verdict),
+        "ratelimit-policy: \"api\";q=0, \"all\";q=1;w=1\n\
+         ratelimit: \"api\";r=0\n\
+         x-ratelimit-limit: 0\n\
+         x-ratelimit-remaining: 0\n\
+         x-ratelimit-reset: 0\n"
+    );
+}
+
+#[tokio::test]
+async fn a_wait_that_was_too_long_is_told_though_the_rules_allow() {
+    let sms = Quota::leaky_bucket("1/min".parse().unwrap(), 5).unwrap();
+    let (limiter, _) = limiter([Rule::new("sms", sms)]);
+    assert!(spend(&limiter, 1).await.is_allowed());
+    let refused = limiter.acquire(&Attributes::new(), Cost::ONE, Duration::ZERO).await.unwrap();
+    assert!(!refused.is_granted() && refused.verdict().is_allowed());
+    let mut headers = HeaderMap::new();
+    HeaderFormat::new().write_refused(refused.verdict(), refused.retry_after(), &mut headers);
+    assert_eq!(headers["retry-after"], "60");
+    assert_eq!(headers["ratelimit"], "\"sms\";r=4;t=60", "no later than the wait");
 }
 
 #[tokio::test]

@@ -1,15 +1,24 @@
 //! An axum service on a loopback socket.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use bytes::Bytes;
+use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tollgate::Limiter;
 use tollgate_tower::{ClientIp, Extractor, RateLimitLayer};
 
-use crate::support::{limiter, rule};
+use crate::support::{leaky, limiter, remaining, rule, slots};
 
 /// A server that ends with the test.
 struct Server {
@@ -24,6 +33,14 @@ impl Server {
         let service = app.into_make_service_with_connect_info::<SocketAddr>();
         let task = tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
         Self { address, task }
+    }
+
+    /// Opens a connection and sends one request on it.
+    async fn begin(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
     }
 
     /// Sends one request on a connection of its own and returns the response as it came, but for
@@ -127,4 +144,96 @@ async fn clients_behind_a_loopback_proxy_are_told_apart() {
     assert_eq!(status(&server.get("/", &forwarded("203.0.113.7")).await), "200");
     assert_eq!(status(&server.get("/", &forwarded("203.0.113.8")).await), "200");
     assert_eq!(status(&server.get("/", &forwarded("203.0.113.7")).await), "429");
+}
+
+/// Waits until so many units or slots are left.
+async fn left(limiter: &Limiter, count: u32) {
+    for _ in 0..1_000 {
+        if remaining(limiter).await == count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{} are left, not {count}", remaining(limiter).await);
+}
+
+/// A body that gives a piece for every message, and ends when its sender is dropped.
+struct Stream(mpsc::Receiver<&'static str>);
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = ready!(self.0.poll_recv(cx));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_held_until_the_stream_has_ended_or_its_reader_goes_away() {
+    let (limiter, _) = limiter([slots("streams", 2)]);
+    let (sender, receiver) = mpsc::channel(2);
+    let streams = Arc::new(Mutex::new(vec![receiver]));
+    let (other, receiver) = mpsc::channel(2);
+    streams.lock().unwrap().insert(0, receiver);
+    let stream = move || {
+        let receiver = streams.lock().unwrap().pop().unwrap();
+        async { axum::body::Body::new(Stream(receiver)) }
+    };
+    let app = Router::new().route("/", get(stream)).layer(RateLimitLayer::new(limiter.clone()));
+    let server = Server::start(app).await;
+
+    let mut reader = server.begin("/").await;
+    sender.send("one").await.unwrap();
+    let mut seen = String::new();
+    while !seen.contains("one") {
+        let mut bytes = [0; 1024];
+        let count = reader.read(&mut bytes).await.unwrap();
+        seen += str::from_utf8(&bytes[..count]).unwrap();
+    }
+    assert!(seen.contains("\r\nratelimit: \"streams\";r=1\r\n"), "{seen}");
+    left(&limiter, 1).await;
+    let mut leaving = server.begin("/").await;
+    other.send("two").await.unwrap();
+    leaving.read_u8().await.unwrap();
+    left(&limiter, 0).await;
+    let third = server.get("/", "").await;
+    assert_eq!(status(&third), "429", "{third}");
+
+    drop(sender);
+    left(&limiter, 1).await;
+    drop(leaving);
+    left(&limiter, 2).await;
+    drop(other);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_it_waits_leaves_nothing_spent() {
+    let (limiter, _) = limiter([leaky("sms", "1/min", 5)]);
+    let app = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(RateLimitLayer::new(limiter.clone()));
+    let server = Server::start(app).await;
+    assert_eq!(status(&server.get("/", "").await), "200");
+    let waiting = server.begin("/").await;
+    left(&limiter, 3).await;
+    drop(waiting);
+    left(&limiter, 4).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_releases_its_slot() {
+    let (limiter, _) = limiter([slots("exports", 1)]);
+    let panics = || async { std::panic::resume_unwind(Box::new("bug")) as () };
+    let app = Router::new().route("/", get(panics)).layer(RateLimitLayer::new(limiter.clone()));
+    let server = Server::start(app).await;
+    for _ in 0..3 {
+        let mut connection = server.begin("/").await;
+        assert_eq!(connection.read(&mut [0; 64]).await.unwrap(), 0, "no answer");
+        left(&limiter, 1).await;
+    }
 }

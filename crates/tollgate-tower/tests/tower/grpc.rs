@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
-use tollgate::{Cost, FailurePolicy};
+use tollgate::{Cost, CostRule, FailurePolicy, Matcher, Treatment};
 use tollgate_tower::{GrpcRejection, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -60,6 +60,26 @@ async fn an_impossible_cost_is_an_invalid_argument_without_a_wait() {
          grpc-status: 3\n\
          \n"
     );
+}
+
+#[tokio::test]
+async fn a_blocked_call_is_not_to_be_tried_again() {
+    let blocked = Matcher::new().with("path", ["/cart"]);
+    let rule = rule("hello", "1/s", 5).with_exception(blocked, Treatment::Blocked);
+    let layer = RateLimitLayer::new(limiter([rule]).0).on_rejection(GrpcRejection);
+    let response = send(&layer.layer(hello().0), request_from("203.0.113.7:1")).await;
+    assert_eq!(response.headers()["grpc-status"], "8");
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
+    assert_eq!(response.headers()["grpc-message"], "such requests are blocked");
+}
+
+#[tokio::test]
+async fn an_attribute_that_does_not_tell_the_cost_is_an_invalid_argument() {
+    let by_path = rule("hello", "1/s", 5).with_cost(CostRule::Attribute("path".to_owned()));
+    let layer = RateLimitLayer::new(limiter([by_path]).0).on_rejection(GrpcRejection);
+    let response = send(&layer.layer(hello().0), request_from("203.0.113.7:1")).await;
+    assert_eq!(response.headers()["grpc-status"], "3");
+    assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! The layer around services of all kinds.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
 
 mod axum;
 mod extractor;
 mod grpc;
 mod hyper;
 mod layer;
+mod permit;
 mod rejection;
 mod support;
+mod waiting;

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use tollgate::{Attributes, Cost, FailurePolicy, Mode, Rule, StoreErrorKind, Verdict};
-use tollgate_tower::{RateLimitLayer, Rejection, RejectionResponse};
+use tollgate::{
+    Attributes, Cost, CostRule, FailurePolicy, Matcher, Mode, Rule, StoreErrorKind, Treatment,
+    Verdict,
+};
+use tollgate_tower::{Extractor, RateLimitLayer, Rejection, RejectionResponse};
 use tower::Layer;
 
 use crate::support::{Body, hello, limiter, limiter_without_store, request_from, rule, send, text};
@@ -141,6 +145,61 @@ async fn a_request_with_too_many_rules_is_a_500_and_tells_no_key() {
             r#""detail":"the request cannot be charged to its rate limits"}"#,
         )
     );
+}
+
+#[tokio::test]
+async fn a_blocked_request_is_a_429_without_a_retry_after() {
+    let blocking = rule("all", "1/s", 5)
+        .with_exception(Matcher::new().with("path", ["/cart"]), Treatment::Blocked);
+    let (limiter, _) = limiter([rule("other", "1/s", 5), blocking]);
+    let service = RateLimitLayer::new(limiter.clone()).layer(hello().0);
+    let response = send(&service, request_from("203.0.113.7:1")).await;
+    let rejection = response.extensions().get::<Rejection>().unwrap();
+    assert!(rejection.is_denied() && rejection.is_blocked());
+    assert_eq!(rejection.retry_after(), None);
+    assert_eq!(
+        text(response).await,
+        concat!(
+            "429 Too Many Requests\n",
+            "content-type: application/problem+json\n",
+            "ratelimit-policy: \"other\";q=5;w=5, \"all\";q=0\n",
+            "ratelimit: \"all\";r=0\n",
+            "x-ratelimit-limit: 0\n",
+            "x-ratelimit-remaining: 0\n",
+            "x-ratelimit-reset: 0\n",
+            "\n",
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Too Many Requests","status":429,"detail":"such requests are blocked","#,
+            r#""rule":"all","violated-policies":["all"]}"#,
+        )
+    );
+    let left = limiter.peek(&Attributes::new()).await.unwrap();
+    assert_eq!(left.remaining(), Some(5));
+}
+
+#[tokio::test]
+async fn an_attribute_that_does_not_tell_the_cost_is_a_400_and_spends_nothing() {
+    let by_bytes = rule("upload", "1/s", 500).with_cost(CostRule::Attribute("bytes".to_owned()));
+    let (limiter, _) = limiter([by_bytes]);
+    let bytes = Extractor::new().header(CONTENT_LENGTH, "bytes");
+    let service = RateLimitLayer::new(limiter.clone()).attributes(bytes).layer(hello().0);
+    let upload =
+        |bytes: &str| Request::post("/upload").header(CONTENT_LENGTH, bytes).body(()).unwrap();
+    assert_eq!(send(&service, upload("200")).await.headers()["x-ratelimit-remaining"], "300");
+    let response = send(&service, upload("2e2")).await;
+    assert!(response.extensions().get::<Rejection>().unwrap().is_bad_cost());
+    assert_eq!(
+        text(response).await,
+        concat!(
+            "400 Bad Request\n",
+            "content-type: application/problem+json\n",
+            "\n",
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"#,
+            r#""detail":"attribute \"bytes\" tells the cost and must be a whole number, "#,
+            r#"not \"2e2\""}"#,
+        )
+    );
+    assert_eq!(limiter.peek(&Attributes::new()).await.unwrap().remaining(), Some(300));
 }
 
 #[tokio::test]

@@ -3,13 +3,18 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use tollgate::{Limiter, ManualClock, Quota, Rule, Store, StoreError, StoreErrorKind, Timestamp};
+use tokio::time::Instant;
+use tollgate::{
+    Attributes, Clock, Limiter, ManualClock, Quota, Rule, Store, StoreError, StoreErrorKind,
+    Timestamp,
+};
 use tollgate_core::{Charge, Decisions, Operation};
-use tollgate_tower::{PeerAddr, RateLimit, RejectionResponse};
+use tollgate_tower::{PeerAddr, PermitBody, RateLimit, RejectionResponse};
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceExt, service_fn};
 
@@ -23,6 +28,35 @@ pub(crate) fn rule(name: &str, rate: &str, burst: u64) -> Rule {
 pub(crate) fn limiter(rules: impl IntoIterator<Item = Rule>) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::builder().rules(rules).clock(clock.clone()).build().unwrap(), clock)
+}
+
+pub(crate) fn leaky(name: &str, rate: &str, burst: u64) -> Rule {
+    Rule::new(name, Quota::leaky_bucket(rate.parse().unwrap(), burst).unwrap())
+}
+
+/// A rule of so many slots with a lease of 30 s.
+pub(crate) fn slots(name: &str, count: u64) -> Rule {
+    Rule::new(name, Quota::concurrency(count, Duration::from_secs(30)).unwrap())
+}
+
+/// The time of the test's runtime, which stands still while there is work, as a clock.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(1_700_000_000_000_000).saturating_add(self.0.elapsed())
+    }
+}
+
+/// A limiter on the paused time of the test's runtime.
+pub(crate) fn limiter_on_paused_time(rules: impl IntoIterator<Item = Rule>) -> Limiter {
+    Limiter::builder().rules(rules).clock(PausedClock(Instant::now())).build().unwrap()
+}
+
+/// The units or slots left under the most restrictive rule.
+pub(crate) async fn remaining(limiter: &Limiter) -> u32 {
+    limiter.given_back().await;
+    limiter.peek(&Attributes::new()).await.unwrap().remaining().unwrap()
 }
 
 /// A service that answers `hello`, and the number of requests that have reached it.
@@ -42,7 +76,10 @@ pub(crate) fn request_from(peer: &str) -> Request<()> {
 }
 
 /// Sends one request to a clone of `service`.
-pub(crate) async fn send<R>(service: &RateLimit<Inner, R>, request: Request<()>) -> Response<Body>
+pub(crate) async fn send<R>(
+    service: &RateLimit<Inner, R>,
+    request: Request<()>,
+) -> Response<PermitBody<Body>>
 where
     R: RejectionResponse<Body> + Clone,
 {
@@ -50,7 +87,7 @@ where
 }
 
 /// A response as text: status, headers in order of their names, body.
-pub(crate) async fn text(response: Response<Body>) -> String {
+pub(crate) async fn text(response: Response<PermitBody<Body>>) -> String {
     let (parts, body) = response.into_parts();
     let mut headers: Vec<String> = parts
         .headers

@@ -16,7 +16,7 @@ use clap::Parser;
 )]
 pub(crate) struct Args {
     /// The store to test. Keys in Redis begin with `tollgate-conformance:` and are removed.
-    #[arg(long, value_name = "memory|redis://HOST:PORT")]
+    #[arg(long, value_name = "memory|redis://HOST:PORT|redis+cluster://HOST:PORT,...")]
     pub(crate) store: StoreKind,
 
     /// Files of timelines, each a JSON list.
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Which store to test.
+/// Which store to test, by its URL if it is in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Memory,
@@ -37,10 +37,11 @@ impl FromStr for StoreKind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "memory" {
             Ok(Self::Memory)
-        } else if text.starts_with("redis://") {
+        } else if text.starts_with("redis://") || text.starts_with("redis+cluster://") {
             Ok(Self::Redis(text.to_owned()))
         } else {
-            Err("give `memory` or a URL such as `redis://127.0.0.1:6379`".to_owned())
+            Err("give `memory`, `redis://HOST:PORT` or `redis+cluster://HOST:PORT,HOST:PORT`"
+                .to_owned())
         }
     }
 }

@@ -1,0 +1,273 @@
+//! Which node of a Redis Cluster serves a slot.
+//!
+//! The client of the `redis` crate for clusters is not used, because it sends a command again whose
+//! connection broke or whose answer is late, and a refund that is executed twice admits what was
+//! never given back. Here each node has a connection as a single server has, with the same rules of
+//! what is sent twice, and this module only knows which of them to ask.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use redis::{Cmd, ErrorKind, RedisError, Value};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::{Connector, Server};
+use crate::key::HashSlot;
+
+/// How long one node may take to tell the slots.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The least time between two looks at the slots, however many calls are redirected.
+const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+
+/// Of no node.
+const NOBODY: u16 = u16::MAX;
+
+type Address = (String, u16);
+
+type Outcome = Option<Result<(), RedisError>>;
+
+/// A Redis Cluster: its nodes with their connections, and who serves what.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// How all nodes are connected to.
+    connector: Connector,
+    seeds: Vec<Arc<Server>>,
+    map: RwLock<SlotMap>,
+    refresh: Mutex<Option<watch::Receiver<Outcome>>>,
+}
+
+#[derive(Debug)]
+struct SlotMap {
+    nodes: Vec<Arc<Server>>,
+    /// For each slot the index of its node.
+    owners: Box<[u16]>,
+    refreshed: Option<Instant>,
+}
+
+impl SlotMap {
+    fn empty() -> Self {
+        Self {
+            nodes: Vec::new(),
+            owners: vec![NOBODY; HashSlot::COUNT].into_boxed_slice(),
+            refreshed: None,
+        }
+    }
+
+    fn owner(&self, slot: HashSlot) -> Option<&Arc<Server>> {
+        self.nodes.get(usize::from(self.owners[slot.index()]))
+    }
+
+    fn position(&self, host: &str, port: u16) -> Option<usize> {
+        self.nodes.iter().position(|node| node.address() == Some((host, port)))
+    }
+}
+
+impl Cluster {
+    /// Makes the cluster that the nodes at `seeds`, of which one must be there, belong to.
+    pub(crate) fn new(seeds: Vec<Connector>) -> Option<Self> {
+        Some(Self {
+            connector: seeds.first()?.clone(),
+            seeds: seeds.into_iter().map(|seed| Arc::new(Server::new(seed))).collect(),
+            map: RwLock::new(SlotMap::empty()),
+            refresh: Mutex::new(None),
+        })
+    }
+
+    /// Returns `host:port` of the seeds, separated by commas.
+    pub(crate) fn name(&self) -> String {
+        let names: Vec<_> = self.seeds.iter().map(|seed| seed.name()).collect();
+        names.join(",")
+    }
+
+    /// Returns the node that serves a slot, as far as is known.
+    pub(crate) fn known_owner(&self, slot: HashSlot) -> Option<Arc<Server>> {
+        self.map.read().owner(slot).cloned()
+    }
+
+    /// Returns the node that serves a slot, after asking the cluster if that is not known.
+    pub(crate) async fn owner(self: &Arc<Self>, slot: HashSlot) -> Result<Arc<Server>, RedisError> {
+        if let Some(owner) = self.known_owner(slot) {
+            return Ok(owner);
+        }
+        self.refreshed().await?;
+        self.known_owner(slot).ok_or_else(|| {
+            RedisError::from((
+                ErrorKind::ClusterConnectionNotFound,
+                "no node serves the slot of the key",
+            ))
+        })
+    }
+
+    /// Returns one slot of each node that serves any.
+    pub(crate) fn slot_of_each(&self) -> Vec<HashSlot> {
+        let map = self.map.read();
+        let nodes = 0..map.nodes.len();
+        nodes
+            .filter_map(|node| {
+                let index = map.owners.iter().position(|owner| usize::from(*owner) == node)?;
+                HashSlot::new(u16::try_from(index).ok()?)
+            })
+            .collect()
+    }
+
+    /// Notes that a node serves a slot, and has the cluster asked for the rest.
+    pub(crate) fn moved(self: &Arc<Self>, slot: HashSlot, host: &str, port: u16) -> Arc<Server> {
+        let mut map = self.map.write();
+        let position = map.position(host, port).unwrap_or_else(|| {
+            let node = self.server_at(&[], host, port);
+            map.nodes.push(node);
+            map.nodes.len() - 1
+        });
+        map.owners[slot.index()] = u16::try_from(position).unwrap_or(NOBODY);
+        let owner = Arc::clone(&map.nodes[position]);
+        drop(map);
+        drop(self.refresh());
+        owner
+    }
+
+    /// Returns the node at an address.
+    pub(crate) fn node(&self, host: &str, port: u16) -> Arc<Server> {
+        self.server_at(&self.map.read().nodes, host, port)
+    }
+
+    /// Finds the server among `known` and the seeds, or makes it.
+    fn server_at(&self, known: &[Arc<Server>], host: &str, port: u16) -> Arc<Server> {
+        let mut servers = known.iter().chain(&self.seeds);
+        match servers.find(|server| server.address() == Some((host, port))) {
+            Some(server) => Arc::clone(server),
+            None => Arc::new(Server::new(self.connector.to(host.to_owned(), port))),
+        }
+    }
+
+    /// Asks the cluster who serves what.
+    pub(crate) async fn refreshed(self: &Arc<Self>) -> Result<(), RedisError> {
+        let mut attempt = self.refresh();
+        let outcome = attempt.wait_for(Option::is_some).await.ok().and_then(|done| done.clone());
+        outcome.unwrap_or_else(|| {
+            Err(RedisError::from((ErrorKind::Io, "the look at the cluster was cancelled")))
+        })
+    }
+
+    /// Joins the look at the slots that is under way, or starts one in the background.
+    pub(crate) fn refresh(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+        let mut refresh = self.refresh.lock();
+        if let Some(attempt) = &*refresh
+            // An attempt whose runtime has ended closes its channel and would never be done.
+            && attempt.has_changed().is_ok()
+        {
+            return attempt.clone();
+        }
+        let (sender, receiver) = watch::channel(None);
+        *refresh = Some(receiver.clone());
+        drop(refresh);
+        let cluster = Arc::clone(self);
+        tokio::spawn(async move {
+            let refreshed = cluster.map.read().refreshed;
+            let since = refreshed.map_or(REFRESH_PAUSE, |refreshed| refreshed.elapsed());
+            sleep(REFRESH_PAUSE.saturating_sub(since)).await;
+            let outcome = cluster.ask_the_first_who_answers().await;
+            *cluster.refresh.lock() = None;
+            // Those who waited may have given up.
+            let _ = sender.send(Some(outcome));
+        });
+        receiver
+    }
+
+    async fn ask_the_first_who_answers(&self) -> Result<(), RedisError> {
+        let mut asked = self.map.read().nodes.clone();
+        for seed in &self.seeds {
+            if !asked.iter().any(|node| node.address() == seed.address()) {
+                asked.push(Arc::clone(seed));
+            }
+        }
+        let mut answers = JoinSet::new();
+        for server in asked {
+            answers.spawn(async move { timeout(ANSWER_TIMEOUT, ask(server)).await });
+        }
+        let mut failure = None;
+        while let Some(answer) = answers.join_next().await {
+            match answer {
+                Ok(Ok(Ok(ranges))) => {
+                    self.install(&ranges);
+                    return Ok(());
+                }
+                Ok(Ok(Err(error))) => failure = Some(error),
+                // One that was too late says less than one that refused.
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        Err(failure.unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+    }
+
+    /// Puts what the cluster said in the place of what was known. Nodes that stay keep their
+    /// connections.
+    fn install(&self, ranges: &[Range]) {
+        let mut map = self.map.write();
+        let mut next = SlotMap::empty();
+        let mut positions = HashMap::new();
+        for Range { slots: (first, last), primary: (host, port) } in ranges {
+            let position = *positions.entry((host, port)).or_insert_with(|| {
+                next.nodes.push(self.server_at(&map.nodes, host, *port));
+                next.nodes.len() - 1
+            });
+            let position = u16::try_from(position).unwrap_or(NOBODY);
+            next.owners[usize::from(*first)..=usize::from(*last)].fill(position);
+        }
+        next.refreshed = Some(Instant::now());
+        *map = next;
+    }
+}
+
+/// Slots, the first and the last, and the node that serves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    slots: (u16, u16),
+    primary: Address,
+}
+
+async fn ask(server: Arc<Server>) -> Result<Vec<Range>, RedisError> {
+    let link = server.link().await?;
+    let mut command = Cmd::new();
+    command.arg("CLUSTER").arg("SLOTS");
+    let reply = link.send(&command).await?;
+    let asked = server.address().map_or("", |(host, _)| host);
+    parse(&reply, asked).filter(|ranges| !ranges.is_empty()).ok_or_else(|| {
+        RedisError::from((ErrorKind::UnexpectedReturnType, "the node serves no cluster"))
+    })
+}
+
+/// Reads the reply to `CLUSTER SLOTS`. A node that does not tell its host is where `asked` is.
+fn parse(reply: &Value, asked: &str) -> Option<Vec<Range>> {
+    let Value::Array(ranges) = reply else { return None };
+    ranges.iter().map(|range| parse_range(range, asked)).collect()
+}
+
+fn parse_range(range: &Value, asked: &str) -> Option<Range> {
+    let Value::Array(items) = range else { return None };
+    let [first, last, Value::Array(primary), ..] = items.as_slice() else { return None };
+    let slots = (number(first)?, number(last)?);
+    let is_sound = slots.0 <= slots.1 && HashSlot::new(slots.1).is_some();
+    let [host, port, ..] = primary.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::SimpleString(text) => text,
+        _ => "",
+    };
+    let host = if matches!(host, "" | "?") { asked } else { host };
+    is_sound.then_some(Range { slots, primary: (host.to_owned(), number(port)?) })
+}
+
+fn number(value: &Value) -> Option<u16> {
+    match value {
+        Value::Int(number) => u16::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

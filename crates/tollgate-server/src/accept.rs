@@ -1,0 +1,203 @@
+//! Accepts connections, as many as there may be, and ends those that say nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tower::ServiceExt;
+
+/// What one listener grants its clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The most connections at a time. Those that come when there are so many wait.
+    pub(crate) connections_max: usize,
+    /// How long an HTTP/1 connection may take to send the head of its next request, and so stay
+    /// idle.
+    pub(crate) head_timeout: Duration,
+}
+
+/// How often a silent HTTP/2 connection is asked whether it still lives, and how long it has to
+/// say so.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long no connection is accepted after that failed, for lack of file descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often such a failure is logged at most.
+const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Answers on `listener` by `router`, within `bounds`, until `stopped` says `true` or its sender is
+/// gone. Then it finishes what is in flight and returns.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.head_timeout);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let mut door = Door { listener, warned: None };
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            (door.accept().await, place)
+        };
+        let ((connection, peer), place) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = stopped.wait_for(|stop| *stop) => break,
+        };
+        let router = router.clone();
+        let (begin, begun) = watch::channel(false);
+        let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+            begin.send_replace(true);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            router.clone().oneshot(request.map(Body::new))
+        });
+        let connection = builder
+            .serve_connection_with_upgrades(
+                TokioIo::new(connection),
+                TowerToHyperService::new(service),
+            )
+            .into_owned();
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            tokio::select! {
+                // A connection that breaks concerns its client only.
+                _ = connection => {}
+                () = no_request(begun, bounds.head_timeout) => {}
+            }
+            drop(place);
+        });
+    }
+    drop(door);
+    graceful.shutdown().await;
+}
+
+/// Is done if no request has begun in time. The time for the head of a request counts only from
+/// when the protocol is known, which may never be.
+async fn no_request(mut begun: watch::Receiver<bool>, head_timeout: Duration) {
+    if timeout(head_timeout, begun.wait_for(|begun| *begun)).await.is_ok() {
+        std::future::pending().await
+    }
+}
+
+struct Door {
+    listener: TcpListener,
+    warned: Option<Instant>,
+}
+
+impl Door {
+    /// Accepts the next connection, however often that fails before.
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((connection, peer)) => {
+                    // Nagle's algorithm would hold small answers back for up to 40 ms.
+                    if let Err(error) = connection.set_nodelay(true) {
+                        tracing::debug!(%error, "cannot set TCP_NODELAY");
+                    }
+                    return (connection, peer);
+                }
+                Err(error) => {
+                    self.warn(&error);
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn warn(&mut self, error: &std::io::Error) {
+        let now = Instant::now();
+        let is_due = self.warned.is_none_or(|last| now - last >= ACCEPT_WARNING_INTERVAL);
+        if is_due {
+            self.warned = Some(now);
+            tracing::warn!(%error, "cannot accept connections, raise the limit of open files");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+    const SOON: Duration = Duration::from_millis(100);
+    const MUCH_LATER: Duration = Duration::from_secs(30);
+
+    async fn start(bounds: Bounds) -> (SocketAddr, watch::Sender<bool>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let router = Router::new().route("/", get(|| async { "hello" }));
+        tokio::spawn(serve(listener, router, bounds, stopped));
+        (address, stop)
+    }
+
+    async fn answer(connection: &mut TcpStream) -> String {
+        let mut buffer = [0; 1024];
+        let length = connection.read(&mut buffer).await.unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn connections_that_do_not_send_a_whole_head_in_time_are_closed() {
+        let bounds = Bounds { connections_max: 10, head_timeout: SOON };
+        let (address, _stop) = start(bounds).await;
+        for begun in [&b""[..], b"PR", &REQUEST[..20], REQUEST] {
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(begun).await.unwrap();
+            let mut rest = Vec::new();
+            timeout(MUCH_LATER, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
+            let answered = String::from_utf8_lossy(&rest).ends_with("hello");
+            assert_eq!(answered, begun.len() == REQUEST.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_the_most_waits_for_a_place() {
+        let bounds = Bounds { connections_max: 1, head_timeout: MUCH_LATER };
+        let (address, _stop) = start(bounds).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        first.write_all(REQUEST).await.unwrap();
+        assert!(answer(&mut first).await.ends_with("hello"));
+        let mut second = TcpStream::connect(address).await.unwrap();
+        second.write_all(REQUEST).await.unwrap();
+        assert!(timeout(SOON, answer(&mut second)).await.is_err());
+        drop(first);
+        assert!(timeout(MUCH_LATER, answer(&mut second)).await.unwrap().ends_with("hello"));
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_does_not_hold_up_the_stop() {
+        let bounds = Bounds { connections_max: 10, head_timeout: MUCH_LATER };
+        let (address, stop) = start(bounds).await;
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        idle.write_all(REQUEST).await.unwrap();
+        assert!(answer(&mut idle).await.ends_with("hello"));
+        stop.send_replace(true);
+        let closed = timeout(MUCH_LATER, answer(&mut idle)).await.unwrap();
+        assert_eq!(closed, "");
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! How a body is received and an answer is written.
+
+use std::time::Duration;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::Response;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Serialize;
+use tokio::time::timeout;
+use tollgate::Verdict;
+use tollgate_tower::headers::write_headers;
+
+use crate::answer::Answer;
+use crate::http::problem::Problem;
+use crate::http::request::{BODY_LEN_MAX, Call};
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads what a call is asked.
+pub(super) async fn read<C: Call>(body: Body) -> Result<C, Problem> {
+    Ok(C::parse(&receive(body).await?)?)
+}
+
+async fn receive(body: Body) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let detail = format!("the body is larger than {BODY_LEN_MAX} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    };
+    // A length that is announced is refused before anything is read.
+    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
+        return Err(too_large());
+    }
+    match timeout(BODY_TIMEOUT, Limited::new(body, BODY_LEN_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body broke off")),
+        Err(_) => {
+            let detail = format!("the body took longer than {} s", BODY_TIMEOUT.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
+        }
+    }
+}
+
+/// Answers 200 or 429, as the verdict is, with the verdict.
+pub(super) fn decided(verdict: &Verdict) -> Response {
+    let status = if verdict.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    json(status, verdict_headers(verdict), &Answer::new(verdict))
+}
+
+/// Answers 200 with a verdict that tells what is there.
+pub(super) fn told(verdict: &Verdict) -> Response {
+    json(StatusCode::OK, verdict_headers(verdict), &Answer::new(verdict))
+}
+
+/// Returns the headers of a verdict's limits.
+pub(super) fn verdict_headers(verdict: &Verdict) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    write_headers(verdict, &mut headers);
+    headers
+}
+
+/// Answers with JSON.
+pub(super) fn json(status: StatusCode, headers: HeaderMap, answer: &impl Serialize) -> Response {
+    // Writing strings and numbers to memory cannot fail.
+    let body = serde_json::to_vec(answer).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response.headers_mut().extend(headers);
+    response
+}

@@ -1,0 +1,112 @@
+//! What is remembered under tickets: reservations and refunds.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use tollgate_core::{Charge, Cost, Ticket, Timestamp};
+
+use super::{Contents, allowed, spend};
+use crate::answer::Answer;
+
+/// How long a refund is remembered at least.
+const REFUND_TTL_MIN: Duration = Duration::from_secs(600);
+
+/// How long a refund is remembered at most.
+const REFUND_TTL_MAX: Duration = Duration::from_secs(86_400);
+
+/// The notes of one bucket, in the order in which they were made.
+#[derive(Clone, Debug)]
+pub(super) struct Notes(Vec<Note>);
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    ticket: Ticket,
+    units: u64,
+    ends: Timestamp,
+}
+
+impl Notes {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Gives the cost back, unless that was done under the charge's ticket before.
+    pub(super) fn refund_once(
+        &mut self,
+        contents: &mut dyn Contents,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Answer {
+        if self.standing(charge.ticket, now).is_none() {
+            contents.give_back(charge.cost.units());
+            let ttl = charge.quota.fill_time().clamp(REFUND_TTL_MIN, REFUND_TTL_MAX);
+            self.make(charge, now.saturating_add(ttl));
+        }
+        allowed(contents)
+    }
+
+    /// Spends the cost and notes it, unless a reservation stands under the charge's ticket.
+    pub(super) fn reserve(
+        &mut self,
+        contents: &mut dyn Contents,
+        charge: &Charge<'_>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Answer {
+        if self.standing(charge.ticket, now).is_some() {
+            return spend(contents, &Charge { cost: Cost::ZERO, ..*charge });
+        }
+        let answer = spend(contents, charge);
+        if answer.outcome() == "allow" {
+            self.make(charge, now.saturating_add(ttl));
+        }
+        answer
+    }
+
+    /// Corrects a reservation to the cost and forgets it, or denies if none stands.
+    pub(super) fn settle(
+        &mut self,
+        contents: &mut dyn Contents,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Answer {
+        let Some(note) = self.standing(charge.ticket, now) else {
+            return Answer::Deny {
+                remaining: contents.remaining(),
+                reset_after: contents.reset_after(),
+                retry_after: Duration::ZERO,
+            };
+        };
+        self.0.retain(|other| other.ticket != note.ticket);
+        let cost = charge.cost.units();
+        let mut delay = contents.delay();
+        match cost.cmp(&note.units) {
+            Ordering::Equal => {}
+            Ordering::Less => {
+                contents.give_back(note.units - cost);
+                delay = contents.delay();
+            }
+            Ordering::Greater => {
+                let more = (cost - note.units).min(contents.remaining());
+                if more > 0 {
+                    contents.take(more);
+                }
+            }
+        }
+        Answer::Allow {
+            remaining: contents.remaining(),
+            reset_after: contents.reset_after(),
+            delay,
+        }
+    }
+
+    fn standing(&self, ticket: Option<Ticket>, now: Timestamp) -> Option<Note> {
+        self.0.iter().find(|note| Some(note.ticket) == ticket && now < note.ends).copied()
+    }
+
+    fn make(&mut self, charge: &Charge<'_>, ends: Timestamp) {
+        let Some(ticket) = charge.ticket else { return };
+        self.0.retain(|note| note.ticket != ticket);
+        self.0.push(Note { ticket, units: charge.cost.units(), ends });
+    }
+}

@@ -1,0 +1,96 @@
+//! From what a request is charged to, to what the rules said.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ticket, Timestamp};
+
+use crate::charged::{AllCharged, Charged};
+use crate::error::CheckError;
+use crate::fallback;
+use crate::limiter::Limiter;
+use crate::verdict::{Mode, Verdict};
+
+impl Limiter {
+    /// Decides a check: by the store, or by the rules' policies if it cannot answer.
+    pub(crate) async fn decide(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+    ) -> Result<Verdict, CheckError> {
+        if charged.is_empty() {
+            return Ok(Verdict::new(SmallVec::new(), None));
+        }
+        let enforced = || charged.iter().filter(|one| !one.rule.is_shadow());
+        // A request that a rule blocks spends nothing anywhere (G7).
+        let blocked = enforced().any(Charged::is_blocked);
+        if !blocked && let Some(one) = enforced().find(|one| !one.is_possible()) {
+            return Err(CheckError::impossible(one));
+        }
+        let operation = if blocked { Operation::Look } else { operation };
+        let now = self.now();
+        match self.apply(operation, charged, ticket, now).await {
+            Ok(decisions) => Ok(exact(charged, decisions)),
+            Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
+            Err(error) => {
+                // A store in memory fails when it is full; a second one beside it would take as
+                // much memory again, so there is none (G9).
+                let local = (!self.store().answers_at_once()).then(|| self.local_store());
+                fallback::decide(local, operation, charged, ticket, now, error)
+            }
+        }
+    }
+
+    /// Applies an operation that no policy can answer for the store.
+    pub(crate) async fn apply_exactly(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+    ) -> Result<Verdict, CheckError> {
+        let decisions = self.apply(operation, charged, ticket, self.now()).await;
+        decisions
+            .map(|decisions| exact(charged, decisions))
+            .map_err(|source| CheckError::store(None, source))
+    }
+
+    /// Asks the store for the decisions on all that is not blocked.
+    async fn apply(
+        &self,
+        operation: Operation,
+        charged: &[Charged],
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        let charges: SmallVec<[Charge<'_>; 2]> =
+            charged.iter().filter_map(|one| one.charge(ticket)).collect();
+        if charges.is_empty() {
+            return Ok(Decisions::new());
+        }
+        let answer = self.store().apply(operation, &charges, now).await;
+        let (health, store) = (self.health(), self.store().kind());
+        match &answer {
+            Ok(decisions) => health.note_answer(store, operation, decisions),
+            Err(error) => health.note_failure(store, error, now),
+        }
+        answer
+    }
+}
+
+fn exact(charged: &AllCharged, decisions: Decisions) -> Verdict {
+    let mut decisions = decisions.into_iter();
+    let decided = charged.iter().map(|one| {
+        let decision = if one.is_blocked() { None } else { decisions.next() };
+        one.decided(decision.unwrap_or(BLOCKED), Mode::Exact)
+    });
+    Verdict::new(decided.collect(), None)
+}
+
+/// What a rule says to a request that it blocks.
+pub(crate) const BLOCKED: Decision = Decision::Deny(Deny {
+    limit: 0,
+    remaining: 0,
+    reset_after: Duration::ZERO,
+    retry_after: Duration::ZERO,
+});

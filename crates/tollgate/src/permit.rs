@@ -1,0 +1,221 @@
+//! Slots and units that are given back when they are no longer needed.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use tollgate_core::{Algorithm, Operation, Quota, Ticket};
+
+use crate::charged::AllCharged;
+use crate::error::CheckError;
+use crate::fallback;
+use crate::hold::Hold;
+use crate::limiter::Limiter;
+
+/// The slots of a concurrency limit that a request holds. Dropping it releases them.
+///
+/// Made by [`Limiter::acquire`] and [`Limiter::enter`]. A holder that works for longer than the
+/// rule's lease [renews](Self::renew) the permit, or has it [renewed](Self::renewing); without that
+/// its slots come back by themselves when the lease ends.
+///
+/// The release on drop runs in the background on the current tokio runtime if the store is a
+/// remote one. Without a runtime, or if the store does not answer, the slots come back when the
+/// lease ends. A process that ends waits for [`Limiter::given_back`] first.
+#[must_use = "dropping a permit releases its slots"]
+pub struct Permit {
+    taken: Taken,
+    held: bool,
+    renewals: Option<AbortHandle>,
+}
+
+impl Permit {
+    const fn new(taken: Taken) -> Self {
+        Self { taken, held: true, renewals: None }
+    }
+
+    /// Returns how long the slots are held from now on if the permit is renewed now: the shortest
+    /// lease of the rules whose slots they are.
+    pub fn lease(&self) -> Duration {
+        let leases = self.taken.charged.iter().filter_map(|one| {
+            match one.quota.as_ref().map(Quota::algorithm) {
+                Some(Algorithm::Concurrency { lease_ttl }) => Some(lease_ttl),
+                _ => None,
+            }
+        });
+        leases.min().unwrap_or(Algorithm::LEASE_TTL_DEFAULT)
+    }
+
+    /// Extends the lease to its whole length from now.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::is_not_held`] if the lease has ended, [`CheckError::is_store_failure`] if the
+    /// store could not answer.
+    pub async fn renew(&self) -> Result<(), CheckError> {
+        self.taken.renew().await
+    }
+
+    /// Renews the lease in the background, each time that a third of it has passed, for as long as
+    /// the permit is held. A renewal that fails is tried again after another third, so the slots
+    /// outlast a store that does not answer for a third of the lease.
+    ///
+    /// Without a tokio runtime nothing is renewed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Attributes, Cost, Limiter, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let exports = Quota::concurrency(1, Duration::from_millis(30))?;
+    /// let limiter = Limiter::builder().rule(Rule::new("exports", exports)).build()?;
+    /// let request = Attributes::new();
+    ///
+    /// let held = limiter.enter(&request, Cost::ONE).await?.into_permit().map(|one| one.renewing());
+    /// tokio::time::sleep(Duration::from_millis(100)).await;
+    /// assert_eq!(limiter.peek(&request).await?.remaining(), Some(0));
+    ///
+    /// drop(held);
+    /// assert_eq!(limiter.peek(&request).await?.remaining(), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn renewing(mut self) -> Self {
+        let (taken, third) = (self.taken.clone(), self.lease() / 3);
+        let renewals = async move {
+            loop {
+                sleep(third).await;
+                if taken.renew().await.is_err_and(|error| error.is_not_held()) {
+                    tracing::warn!("a lease ended before it was renewed, its slots are free");
+                    return;
+                }
+            }
+        };
+        let spawned = Handle::try_current().map(|runtime| runtime.spawn(renewals).abort_handle());
+        self.stop_renewals();
+        self.renewals = spawned.ok();
+        self
+    }
+
+    /// Releases the slots and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::is_store_failure`] if the store could not answer; the slots then come back
+    /// when the lease ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the slots may be released or come back when the lease ends.
+    pub async fn release(mut self) -> Result<(), CheckError> {
+        self.held = false;
+        self.stop_renewals();
+        self.taken.release().await
+    }
+
+    /// Turns the permit into a [`Hold`], which can be handed to another process and releases
+    /// nothing when it is dropped.
+    pub fn into_hold(mut self) -> Hold {
+        self.held = false;
+        Hold::new(self.taken.ticket, &self.taken.charged)
+    }
+
+    fn stop_renewals(&mut self) {
+        if let Some(renewals) = self.renewals.take() {
+            renewals.abort();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.stop_renewals();
+        if !self.held {
+            return;
+        }
+        let taken = self.taken.clone();
+        self.taken.limiter.background().run(async move {
+            // What is not released comes back when the lease ends.
+            let _ = taken.release().await;
+        });
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("ticket", &self.taken.ticket).finish_non_exhaustive()
+    }
+}
+
+/// What is held under one ticket, and where.
+#[derive(Clone)]
+pub(crate) struct Taken {
+    pub(crate) limiter: Limiter,
+    pub(crate) charged: AllCharged,
+    pub(crate) ticket: Ticket,
+    /// Whether it was taken from this node's own buckets, since the store could not answer.
+    pub(crate) locally: bool,
+}
+
+impl Taken {
+    pub(crate) async fn renew(&self) -> Result<(), CheckError> {
+        if self.apply(Operation::Renew).await? { Ok(()) } else { Err(CheckError::not_held()) }
+    }
+
+    pub(crate) async fn release(&self) -> Result<(), CheckError> {
+        let released = self.apply(Operation::Release).await;
+        self.charged.iter().for_each(|one| self.limiter.lines().wake(&one.key));
+        released.map(drop)
+    }
+
+    /// Applies an operation where the slots and units are held, and tells whether every enforced
+    /// rule allowed it.
+    async fn apply(&self, operation: Operation) -> Result<bool, CheckError> {
+        let Self { limiter, charged, ticket, locally } = self;
+        if *locally {
+            let (local, now) = (limiter.local_store(), limiter.now());
+            return fallback::apply(local, operation, charged, *ticket, now);
+        }
+        let verdict = limiter.apply_exactly(operation, charged, Some(*ticket)).await?;
+        let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
+        Ok(enforced.all(|rule| rule.decision().is_allow()))
+    }
+}
+
+/// Gives back what was spent for a caller who did not wait to the end.
+pub(crate) struct Spent {
+    taken: Taken,
+    kept: bool,
+}
+
+impl Spent {
+    pub(crate) const fn new(taken: Taken) -> Self {
+        Self { taken, kept: false }
+    }
+
+    /// Leaves everything spent; of what was charged, the slots are returned as a permit.
+    pub(crate) fn keep(mut self) -> Option<Permit> {
+        self.kept = true;
+        let slots: AllCharged =
+            self.taken.charged.iter().filter(|one| one.counts_slots()).cloned().collect();
+        (!slots.is_empty()).then(|| Permit::new(Taken { charged: slots, ..self.taken.clone() }))
+    }
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let taken = self.taken.clone();
+        self.taken.limiter.background().run(async move {
+            // A store that does not answer leaves the units spent, so nothing is over-admitted.
+            let _ = taken.apply(Operation::Refund).await;
+            let _ = taken.release().await;
+        });
+    }
+}

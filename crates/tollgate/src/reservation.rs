@@ -1,0 +1,171 @@
+//! Spending that is settled when its real cost is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::{Attributes, Cost, Operation, Treatment};
+
+use crate::charged::{AllCharged, Charged};
+use crate::error::CheckError;
+use crate::hold::{Hold, draw_ticket};
+use crate::limiter::Limiter;
+use crate::permit::Taken;
+use crate::verdict::Verdict;
+
+/// What [`Limiter::reserve`] came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a reservation that is not settled stays spent"]
+pub struct Reservation {
+    verdict: Verdict,
+    hold: Option<Hold>,
+}
+
+impl Reservation {
+    /// Returns what the rules said to the estimate.
+    pub const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Takes what is to be settled, or `None` if the reservation was denied or no rule applies.
+    pub fn into_hold(self) -> Option<Hold> {
+        self.hold
+    }
+}
+
+impl Limiter {
+    /// Spends an estimated cost, to be settled within `ttl` when the real cost is known: by
+    /// [`commit`](Self::commit), or by [`cancel`](Self::cancel).
+    ///
+    /// A reservation that is never settled ends by itself after `ttl`: the estimate stays spent,
+    /// as if it had been the real cost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check_n`](Self::check_n). While the store cannot answer, the rules' policies decide
+    /// on the estimate, and there may be nothing to settle later.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`check`](Self::check).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Attributes, Cost, Limiter, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tokens = Rule::new("llm-tokens", Quota::new("1000/day".parse()?, 1_000)?);
+    /// let limiter = Limiter::builder().rule(tokens).build()?;
+    /// let request = Attributes::new();
+    ///
+    /// let estimate = Cost::new(500);
+    /// let reserved = limiter.reserve(&request, estimate, Duration::from_secs(60)).await?;
+    /// assert_eq!(reserved.verdict().remaining(), Some(500));
+    ///
+    /// if let Some(hold) = reserved.into_hold() {
+    ///     let settled = limiter.commit(&hold, Cost::new(120)).await?;
+    ///     assert_eq!(settled.remaining(), Some(880));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reserve(
+        &self,
+        attributes: &Attributes,
+        estimate: Cost,
+        ttl: Duration,
+    ) -> Result<Reservation, CheckError> {
+        let charged: AllCharged = self
+            .charged(attributes, estimate)?
+            .into_iter()
+            .filter(|one| !one.counts_slots())
+            .collect();
+        let ticket = draw_ticket();
+        let verdict = self.decide(Operation::Reserve { ttl }, &charged, Some(ticket)).await?;
+        let held = verdict.is_allowed() && !charged.is_empty();
+        let hold = held.then(|| Hold::new(ticket, &charged));
+        Ok(Reservation { verdict, hold })
+    }
+
+    /// Settles a reservation at its real cost: gives back what was reserved too much, or takes what
+    /// was reserved too little, as far as it is there.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::is_not_held`] if the reservation was settled or has ended, or if its rule is
+    /// gone; nothing changes then. [`CheckError::is_store_failure`] if the store could not answer.
+    pub async fn commit(&self, hold: &Hold, cost: Cost) -> Result<Verdict, CheckError> {
+        let charged = self.held(hold, cost);
+        let settled = self.apply_exactly(Operation::Settle, &charged, Some(hold.ticket)).await?;
+        let found = settled.rules().iter().any(|rule| rule.decision().is_allow());
+        if found { Ok(settled) } else { Err(CheckError::not_held()) }
+    }
+
+    /// Gives back all that a reservation holds.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    pub async fn cancel(&self, hold: &Hold) -> Result<Verdict, CheckError> {
+        self.commit(hold, Cost::ZERO).await
+    }
+
+    /// Extends the leases of slots to their whole length from now.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::is_not_held`] if they were released or have ended, or if their rule is gone;
+    /// [`CheckError::is_store_failure`] if the store could not answer.
+    pub async fn renew(&self, hold: &Hold) -> Result<(), CheckError> {
+        let taken = self.taken(hold, false);
+        if taken.charged.is_empty() {
+            return Err(CheckError::not_held());
+        }
+        match taken.renew().await {
+            // They may have been taken from this node's own buckets.
+            Err(error) if error.is_store_failure() => {
+                self.taken(hold, true).renew().await.map_err(|_| error)
+            }
+            renewed => renewed,
+        }
+    }
+
+    /// Releases slots. It is not an error if they were released or have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::is_store_failure`] if the store could not answer; the slots then come back
+    /// when their lease ends.
+    pub async fn release(&self, hold: &Hold) -> Result<(), CheckError> {
+        if !self.store().answers_at_once() {
+            // They may have been taken from this node's own buckets.
+            self.taken(hold, true).release().await?;
+        }
+        self.taken(hold, false).release().await
+    }
+
+    fn taken(&self, hold: &Hold, locally: bool) -> Taken {
+        let charged = self.held(hold, Cost::ZERO);
+        Taken { limiter: self.clone(), charged, ticket: hold.ticket, locally }
+    }
+
+    /// The buckets of a hold whose rules are still in force.
+    fn held(&self, hold: &Hold, cost: Cost) -> AllCharged {
+        let rules = self.rules();
+        let buckets = hold.buckets.iter().filter_map(|bucket| {
+            let rule = Arc::clone(rules.rule_of(&bucket.key)?);
+            let Treatment::Quota(quota) = rule.treatment(bucket.exception) else { return None };
+            Some(Charged {
+                rule,
+                key: bucket.key.clone(),
+                quota: Some(quota),
+                exception: bucket.exception,
+                cost: Cost::new(cost.units().saturating_mul(bucket.factor)),
+                factor: bucket.factor,
+            })
+        });
+        buckets.collect()
+    }
+}
