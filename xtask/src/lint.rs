@@ -9,6 +9,16 @@ pub(crate) fn run() -> Result<(), String> {
             .args(["clippy", "--workspace", "--all-targets", "--locked"])
             .args(["--", "-D", "warnings"]),
     )?;
+    let fuzz = ["--manifest-path", "fuzz/Cargo.toml"];
+    step::run(step::cargo().arg("fmt").args(fuzz).args(["--", "--check"]))?;
+    step::run(step::cargo().arg("clippy").args(fuzz).args([
+        "--target-dir",
+        "target",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     let mut doc = step::cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
     step::run(doc.env("RUSTDOCFLAGS", "-D warnings"))

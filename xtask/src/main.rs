@@ -1,7 +1,8 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+mod fuzz;
 #[cfg(test)]
 mod guarantees;
 mod lint;
@@ -19,7 +20,9 @@ Usage: cargo xtask COMMAND
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)
-  plots   draw the plots of docs/algorithms.md";
+  plots   draw the plots of docs/algorithms.md
+  fuzz [SECONDS]
+          run every fuzz target for so long, 60 s unless given";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
         ["plots"] => plots::run(),
+        ["fuzz"] => fuzz::run(None),
+        ["fuzz", seconds] => fuzz::run(Some(seconds)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

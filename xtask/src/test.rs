@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
 
-use crate::{setup, step};
+use crate::{fuzz, setup, step};
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Totals {
@@ -26,8 +26,9 @@ pub(crate) fn run() -> Result<(), String> {
     let mut totals = Totals::default();
     let workspace =
         counted(step::cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]));
+    let seeds = counted(&mut fuzz::test_seeds());
     let loom = loom_counted();
-    for (part, _) in [&workspace, &loom] {
+    for (part, _) in [&workspace, &seeds, &loom] {
         totals += *part;
     }
     println!(
@@ -35,6 +36,7 @@ pub(crate) fn run() -> Result<(), String> {
         totals.passed, totals.failed, totals.ignored
     );
     workspace.1?;
+    seeds.1?;
     loom.1?;
     if totals.passed == 0 { Err("no test ran".to_owned()) } else { Ok(()) }
 }

@@ -32,43 +32,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # What is kept
+//!
+//! Of each bucket the [`State`](tollgate_core::State), whatever its algorithm, and beside it a
+//! [`Record`](tollgate_core::Record) for each ticket under which something was reserved, or refunded.
+//! A state is changed in place, so a check copies none however large it is. A bucket that is full has
+//! no state, and a record is gone when it has ended.
+//!
 //! # Atomicity
 //!
 //! The keys are spread over 64 shards by a hash whose seed is the store's own, so that nobody can
-//! choose keys that meet in one shard. Each shard is a hash table behind a lock. A check locks the
-//! shards of its charges, each once and in ascending order, reads, decides and writes, and unlocks
-//! them: concurrent checks equal some serial order (G6), several charges are spent together or not
-//! at all (G7), and checks cannot deadlock. A check of one stored key takes one lock and allocates
-//! nothing.
+//! choose keys that meet in one shard. Each shard is a hash table behind a lock, with a second one for
+//! the records of its keys. A check locks the shards of its charges, each once and in ascending order,
+//! reads, decides and writes, and unlocks them: concurrent checks equal some serial order (G6), several
+//! charges are spent together or not at all (G7), and checks cannot deadlock. A check of one stored key
+//! takes one lock and allocates nothing, unless a sliding window or a concurrency limit has more to
+//! remember.
 //!
 //! # The cap
 //!
-//! At most `keys_max` buckets are stored, counted over all shards (G9), and no key is longer than
-//! [`KEY_LEN_MAX`]. A bucket that is full is not stored in the first place, so looks, denials and
-//! refunds never need room. A spend from a key that is not stored does; when the store is at its cap,
-//! it makes room by evicting a bucket that is full at `now`. If there is none it fails with
-//! [`is_full`](tollgate_core::StoreError::is_full) and spends nothing in any charge. A bucket that is
-//! not full is never evicted, since that would hand out its units twice.
+//! At most `keys_max` buckets and records are stored, counted over all shards (G9), and no key is
+//! longer than [`KEY_LEN_MAX`]. A bucket that is full is not stored in the first place, so looks,
+//! denials, settlements and refunds without a ticket never need room. A spend from a key that is not
+//! stored does, and so does the record of a reservation or of a refund under a ticket. When the store is
+//! at its cap, it makes room by evicting a bucket that is full at `now` or a record that has ended. If
+//! there is none it fails with [`is_full`](tollgate_core::StoreError::is_full) and spends nothing in any
+//! charge. What is neither full nor ended is never evicted, since that would hand out its units twice.
 //!
-//! So a check fails if and only if more than `keys_max` buckets would be short of full; only checks
-//! that compete for the last room at the same time may fail together where one would have fitted. Choose
-//! `keys_max` above the number of keys that spend within the longest time in which a quota refills. A
-//! caller who invents keys can use up the room for new keys, but never the units of those that are
-//! stored; what happens to new keys then is for the failure policy of the rules to say.
+//! So a check fails if and only if more than `keys_max` buckets would be short of full or records stand;
+//! only checks that compete for the last room at the same time may fail together where one would have
+//! fitted. Choose `keys_max` above the number of keys that spend within the longest time in which a
+//! quota refills, and of tickets within the longest time for which they are remembered. A caller who
+//! invents keys can use up the room for new keys, but never the units of those that are stored; what
+//! happens to new keys then is for the failure policy of the rules to say.
 //!
 //! # Eviction
 //!
-//! Each shard orders its buckets by the time at which they may be full. A spend puts a bucket's time
-//! off and leaves the order as it is; whoever finds the bucket first in it puts it right. So all checks
-//! together move or evict at most one bucket for each that was spent from, in O(log n), and a caller
-//! cannot make them do more. At the cap a check reads one number of each shard that has nothing to
-//! evict, and lets go of a lock after every 16 buckets.
+//! Each shard orders its buckets by the time at which they may be full, and its records by their end. A
+//! spend puts a bucket's time off and leaves the order as it is; whoever finds the bucket first in it
+//! puts it right. So all checks together move or evict at most one bucket for each that was spent from,
+//! in O(log n), and a caller cannot make them do more. At the cap a check reads one number of each shard
+//! that has nothing to evict, and lets go of a lock after every 16 buckets.
 //!
-//! Below the cap each write evicts up to two buckets of its shards that are full, and tables shrink
-//! when most of their keys are gone: memory that a burst of keys took comes back with the writes that
-//! follow. [`MemoryStore::evict_full`] does the same for all shards where no writes follow. Both wait
-//! until a bucket has been full for `max_clock_skew`, so that even a check whose clock is behind by
-//! that much is decided as if nothing had been evicted (G5, G8).
+//! Below the cap each write evicts from its shards up to four buckets that are full or records that
+//! have ended, and tables shrink when most of their keys are gone: memory that a burst of keys took
+//! comes back with the writes that follow. [`MemoryStore::evict_full`] does the same for all shards
+//! where no writes follow. Both wait until a bucket has been full for `max_clock_skew`, so that even a
+//! check whose clock is behind by that much is decided as if nothing had been evicted (G5, G8).
 //!
 //! Two limits of this are worth knowing:
 //!
@@ -76,15 +86,22 @@
 //!   larger, buckets that nobody checks in between still leave when they were full by the old one.
 //! - When the clock has been set back by more than `max_clock_skew`, buckets lie in the future and
 //!   would leave only when the clock has caught up. A check that finds no room moves them to `now`
-//!   with the units they have (G4), and there is room as soon as they refill.
+//!   with the units they have (G4), and there is room as soon as they refill. Fixed windows, slots and
+//!   records do not tell when they were written: they leave when any that is written now would have
+//!   ended for every clock, by the longest period, lease or reservation that their shard has seen.
 //!
 //! # Memory
 //!
-//! A stored bucket takes 75 to 128 bytes beside its key, 102 on average: so much was measured for 50
+//! A stored bucket takes 85 to 147 bytes beside its key, 116 on average: so much was measured for 50
 //! thousand to 2 million keys on a 64-bit machine. The span is there because tables double when they
-//! grow. A million keys of 35 bytes, the default cap, took 167 MB of resident memory, the allocator's
-//! share included. An empty store takes 8 KB. [`MemoryStore::bytes`] counts all but the allocator's
+//! grow. A million keys of 35 bytes, the default cap, took 184 MB of resident memory, the allocator's
+//! share included. An empty store takes 17 KB. [`MemoryStore::bytes`] counts all but the allocator's
 //! share.
+//!
+//! To these come 16 to 32 bytes for each cell of a sliding window in which something was spent, at most
+//! 101 cells; the same for each request that a sliding log remembers, at most 10,000; and some 130 for
+//! each lease of a concurrency limit, at most 10,000. A record takes 118 to 141 bytes beside its key.
+//! The cap counts keys, not these: choose small limits for logs and slots whose keys a caller can invent.
 
 mod builder;
 mod kept;

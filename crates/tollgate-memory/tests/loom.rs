@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use loom::sync::Arc;
 use loom::thread;
-use tollgate_core::{Charge, Cost, Decisions, Operation, Quota, StoreError, Timestamp};
+use tollgate_core::{Charge, Cost, Decisions, Operation, Quota, StoreError, Ticket, Timestamp};
 use tollgate_memory::MemoryStore;
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -71,6 +71,45 @@ fn g6_two_threads_that_want_the_last_unit_get_it_once() {
         let take = |store: &MemoryStore| is_allowed(spend(store, &["a"], 2, NOW));
         let (one, other) = both(&store, take, take);
         assert!(one != other, "{one} {other}");
+    });
+}
+
+#[test]
+fn g6_two_threads_that_settle_one_reservation_give_its_units_back_once() {
+    loom::model(|| {
+        let store = store(10);
+        let quota = quota("1/hour", 9);
+        let charge = |cost| Charge::new("a", &quota, Cost::new(cost)).with_ticket(Ticket::new(7));
+        let reserve = Operation::Reserve { ttl: Duration::from_secs(60) };
+        assert!(store.decide_one(reserve, &charge(4), NOW).unwrap().is_allow());
+        assert!(is_allowed(spend(&store, &["a"], 9, NOW)));
+        let cancel = move |store: &MemoryStore| {
+            let charge = Charge::new("a", &quota, Cost::ZERO).with_ticket(Ticket::new(7));
+            store.decide_one(Operation::Settle, &charge, NOW).unwrap().is_allow()
+        };
+        let (one, other) = both(&store, cancel, cancel);
+        assert!(one != other, "{one} {other}");
+        let look = Charge::new("a", &quota, Cost::ZERO);
+        assert_eq!(store.decide_one(Operation::Look, &look, NOW).unwrap().remaining(), 8);
+        assert_eq!(store.len(), 1);
+    });
+}
+
+#[test]
+fn g9_a_reservation_and_a_new_key_and_room_for_one_of_them() {
+    loom::model(|| {
+        let store = store(2);
+        let (a, b) = keys_of_two_shards(&store);
+        let quota = quota("1/hour", 1);
+        let reserve = move |store: &MemoryStore| {
+            let charge = [Charge::new(a, &quota, Cost::ONE).with_ticket(Ticket::new(7))];
+            store.decide(Operation::Reserve { ttl: Duration::from_secs(60) }, &charge, NOW)
+        };
+        let add = move |store: &MemoryStore| spend(store, &[b], 1, NOW);
+        // The reservation needs both places, the spending one.
+        let reserved = the_one_that_found_room(both(&store, reserve, add)) == 0;
+        assert_eq!(store.len(), if reserved { 2 } else { 1 });
+        assert_eq!(is_allowed(spend(&store, &[a], 1, NOW)), !reserved);
     });
 }
 

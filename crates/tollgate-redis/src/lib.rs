@@ -66,4 +66,5 @@ mod target;
 mod transport;
 
 pub use crate::builder::{RedisStoreBuilder, TimeSource};
+pub use crate::script::SCRIPT;
 pub use crate::store::RedisStore;

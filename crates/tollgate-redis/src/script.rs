@@ -2,12 +2,15 @@
 
 use redis::Cmd;
 
-/// The second implementation of `tollgate_core::decide_together`; `lua/README.md` is its contract.
+/// The Lua script of the store: the second implementation of
+/// [`decide_together`](tollgate_core::decide_together).
 ///
-/// The parts between the two literals are the body of one function, which is only called by a
-/// request that needs them: in Redis every call of a script makes its functions anew.
-pub(crate) const SOURCE: &str = concat!(
+/// `lua/README.md` is its contract. The store loads it by itself; this is for those who want to read
+/// it, or to run it by hand.
+pub const SCRIPT: &str = concat!(
     include_str!("../lua/parts/integer.lua"),
+    // What follows is the body of one function, which is only called by a request that needs it: in
+    // Redis every call of a script makes its functions anew.
     "local function make_parts(call, now, max_clock_skew)\nlocal parts = {}\n\n",
     include_str!("../lua/parts/exact.lua"),
     include_str!("../lua/parts/stored.lua"),
@@ -38,14 +41,14 @@ pub(crate) enum Form {
 
 impl Script {
     pub(crate) fn new() -> Self {
-        Self { sha: sha1_smol::Sha1::from(SOURCE).digest().to_string() }
+        Self { sha: sha1_smol::Sha1::from(SCRIPT).digest().to_string() }
     }
 
     /// Starts a call of the script; the number of keys, the keys and the arguments follow.
     pub(crate) fn call(&self, form: Form, arg_count: usize, arg_bytes: usize) -> Cmd {
         let (name, script) = match form {
             Form::Sha => ("EVALSHA", self.sha.as_str()),
-            Form::Source => ("EVAL", SOURCE),
+            Form::Source => ("EVAL", SCRIPT),
         };
         let mut command = Cmd::with_capacity(arg_count + 2, arg_bytes + name.len() + script.len());
         command.arg(name).arg(script);
@@ -55,7 +58,7 @@ impl Script {
     /// Makes the command that has Redis remember the script.
     pub(crate) fn load() -> Cmd {
         let mut command = Cmd::new();
-        command.arg("SCRIPT").arg("LOAD").arg(SOURCE);
+        command.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
         command
     }
 }
@@ -72,6 +75,6 @@ mod tests {
         assert_eq!(by_sha, format!("*2\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.sha).as_bytes());
         let by_source = script.call(Form::Source, 0, 0).get_packed_command();
         assert!(by_source.starts_with(b"*2\r\n$4\r\nEVAL\r\n"));
-        assert!(by_source.windows(SOURCE.len()).any(|window| window == SOURCE.as_bytes()));
+        assert!(by_source.windows(SCRIPT.len()).any(|window| window == SCRIPT.as_bytes()));
     }
 }

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Charge, Cost, Decision, Operation, Quota, Store, Timestamp};
+use tollgate_core::{
+    Algorithm, Charge, Cost, Decision, Operation, Quota, Store, Ticket, Timestamp,
+};
 use tollgate_redis::{RedisStore, TimeSource};
 use tollgate_testkit::RedisServer;
 
@@ -28,33 +30,99 @@ fn redis_time(server: &RedisServer) -> Timestamp {
     Timestamp::from_micros(part(0) * 1_000_000 + part(1))
 }
 
+/// 1,000 units of each algorithm, none of which come back while the clock stands.
+fn thousands() -> [Quota; 6] {
+    let rate = "1000/s".parse().unwrap();
+    [
+        Quota::new(rate, 1_000).unwrap(),
+        Quota::leaky_bucket(rate, 1_000).unwrap(),
+        Quota::fixed_window(rate).unwrap(),
+        Quota::sliding_window(rate, Algorithm::CELLS_DEFAULT).unwrap(),
+        Quota::sliding_log(rate).unwrap(),
+        Quota::concurrency(1_000, Duration::from_secs(30)).unwrap(),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_many_tasks_on_a_standing_clock_admit_exactly_the_burst() {
+async fn g6_many_tasks_on_a_standing_clock_admit_exactly_the_limit() {
     let server = RedisServer::start().unwrap();
     let store = store(&server, TimeSource::Client).await;
-    let quota = Quota::new("1000/s".parse().unwrap(), 1_000).unwrap();
-    let tasks: Vec<_> = (0..64)
-        .map(|_| {
-            let store = Arc::clone(&store);
+    for quota in thousands() {
+        let key = quota.algorithm().as_str();
+        let tasks: Vec<_> = (0..64_u128)
+            .map(|task| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move {
+                    let mut left = Vec::new();
+                    for call in 0..25 {
+                        let ticket = Ticket::new(task << 64 | call);
+                        let charge = Charge::new(key, &quota, Cost::ONE).with_ticket(ticket);
+                        let decisions = store.apply(Operation::Spend, &[charge], NOW).await;
+                        if let Decision::Allow(allow) = decisions.unwrap()[0] {
+                            left.push(allow.remaining);
+                        }
+                    }
+                    left
+                })
+            })
+            .collect();
+        let mut left = Vec::new();
+        for task in tasks {
+            left.extend(task.await.unwrap());
+        }
+        // A serial order: each unit was given to one caller.
+        left.sort_unstable();
+        assert_eq!(left, (0..1_000).collect::<Vec<u32>>(), "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g7_overlapping_requests_of_all_algorithms_spend_in_all_buckets_or_in_none() {
+    let server = RedisServer::start().unwrap();
+    let store = store(&server, TimeSource::Client).await;
+    let quotas = Arc::new(thousands());
+    let tasks: Vec<_> = (0..32_usize)
+        .map(|task| {
+            let (store, quotas) = (Arc::clone(&store), Arc::clone(&quotas));
             tokio::spawn(async move {
-                let mut left = Vec::new();
-                for _ in 0..50 {
-                    if let Decision::Allow(allow) = apply(&store, Operation::Spend, &quota, 1).await
-                    {
-                        left.push(allow.remaining);
+                let mut spent = [0; 6];
+                for call in 0..40 {
+                    let ticket = Ticket::new((task as u128) << 64 | call);
+                    // Three of the six, in an order of their own.
+                    let chosen = [0, 1, 2].map(|step| (task + step * (1 + task % 2)) % 6);
+                    let charges: Vec<_> = (1..)
+                        .zip(chosen)
+                        .map(|(cost, index)| {
+                            let quota = &quotas[index];
+                            Charge::new(quota.algorithm().as_str(), quota, Cost::new(cost))
+                                .with_ticket(ticket)
+                        })
+                        .collect();
+                    let decisions = store.apply(Operation::Spend, &charges, NOW).await.unwrap();
+                    if decisions.iter().all(Decision::is_allow) {
+                        for (charge, index) in charges.iter().zip(chosen) {
+                            spent[index] += charge.cost.units();
+                        }
                     }
                 }
-                left
+                spent
             })
         })
         .collect();
-    let mut left = Vec::new();
+    let mut spent = [0; 6];
     for task in tasks {
-        left.extend(task.await.unwrap());
+        for (sum, of_task) in spent.iter_mut().zip(task.await.unwrap()) {
+            *sum += of_task;
+        }
     }
-    // A serial order: each unit was given to one caller.
-    left.sort_unstable();
-    assert_eq!(left, (0..1_000).collect::<Vec<u32>>());
+    for (quota, spent) in quotas.iter().zip(spent) {
+        let look = [Charge::new(quota.algorithm().as_str(), quota, Cost::ZERO)];
+        let decisions = store.apply(Operation::Look, &look, NOW).await.unwrap();
+        assert_eq!(1_000 - u64::from(decisions[0].remaining()), spent, "{}", quota.algorithm());
+    }
+    // Some were denied, or nothing would be shown.
+    assert!(spent.iter().sum::<u64>() < 32 * 40 * 6, "{spent:?}");
+    assert!(spent.iter().any(|spent| *spent > 990), "{spent:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate_core::{
-    Charge, Cost, Decision, Operation, Quota, Store, StoreError, StoreErrorKind, Timestamp,
+    Charge, Cost, Decision, Operation, Quota, Store, StoreError, StoreErrorKind, Ticket, Timestamp,
 };
 use tollgate_redis::{RedisStore, RedisStoreBuilder};
 use tollgate_testkit::RedisServer;
@@ -320,6 +320,43 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     assert_eq!(remaining_after_spend(&store, &quota(10)).await, 9);
 }
 
+/// Goes every way through the script.
+async fn use_every_command(store: &RedisStore) {
+    let rate = "3/day".parse().unwrap();
+    let quotas = [
+        Quota::leaky_bucket(rate, 3).unwrap(),
+        Quota::fixed_window(rate).unwrap(),
+        Quota::sliding_log(rate).unwrap(),
+        // The leases of a day that are left are shortened, those of a millisecond end.
+        Quota::concurrency(3, Quota::LEASE_TTL_MAX).unwrap(),
+        Quota::concurrency(3, Duration::from_millis(1)).unwrap(),
+        Quota::concurrency(3, Duration::from_secs(30)).unwrap(),
+    ];
+    let reserve = Operation::Reserve { ttl: Duration::from_secs(30) };
+    // Each quota finds the state of the one before it under the key.
+    for (quota, number) in quotas.iter().zip(1..) {
+        for (operation, cost, ticket) in [
+            (Operation::Spend, 2, 1),
+            (Operation::Spend, 3, 2),
+            (Operation::Renew, 2, 1),
+            (reserve, 1, 3),
+            (Operation::Settle, 0, 3),
+            (Operation::Look, 1, 4),
+            (Operation::Refund, 1, 4),
+            (Operation::Release, 2, 1),
+            (Operation::Refund, 3, 5),
+            (Operation::Spend, 2, 6),
+            (Operation::Spend, 1, 7),
+            (Operation::Release, 2, 6),
+        ] {
+            let ticket = Ticket::new(number << 64 | ticket);
+            let charge = Charge::new("ways", quota, Cost::new(cost)).with_ticket(ticket);
+            let decided = store.apply(operation, &[charge], Timestamp::EPOCH).await;
+            assert!(decided.is_ok(), "{operation:?} {cost} of {quota}: {}", decided.unwrap_err());
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_documented_permissions_are_enough() {
     let server = RedisServer::start().unwrap();
@@ -337,8 +374,9 @@ async fn the_documented_permissions_are_enough() {
         let _ = store.apply(operation, &charges, Timestamp::EPOCH).await.unwrap();
     }
     assert_eq!(remaining_after_spend(&store, &quota).await, 9);
+    use_every_command(&store).await;
     store.reset(&["key"]).await.unwrap();
-    assert_eq!(command(&server, &["DBSIZE"]).integer(), Some(0));
+    let _ = command(&server, &["FLUSHALL"]);
     let _ = command(&server, &["SCRIPT", "FLUSH"]);
     assert_eq!(remaining_after_spend(&store, &quota).await, 9);
     let _ = command(&server, &["DEL", "tollgate:key"]);
@@ -363,15 +401,28 @@ async fn bad_urls_and_prefixes_are_invalid_before_anything_connects() {
             format!("key prefix {prefix:?} is not 1 to 64 letters, digits, '_', '-' and '.'")
         );
     }
-    for url in
-        ["", "127.0.0.1:6379", "http://x:secret@host", "redis://:secret", "rediss://:secret@host"]
-    {
+    for url in [
+        "",
+        "127.0.0.1:6379",
+        "http://x:secret@host",
+        "redis://:secret",
+        "rediss://:secret@host",
+        "redis+cluster://",
+        "redis+cluster://user:secret@",
+        "redis+cluster://user:secret@a,,b",
+        "redis+cluster://user:secret@a:1,b:x",
+        "redis+cluster://user:secret@a:1,b:2/1",
+        "redis+cluster://user:secret@a:1/0,b:2",
+    ] {
         let error = RedisStore::builder(url).connect().await.unwrap_err();
         assert!(error.is_invalid(), "{url}: {error}");
         let text = error.to_string();
         assert!(!text.contains("secret"), "{text}");
         assert!(
-            text.ends_with("write it as redis://[user:password@]host[:port][/database]"),
+            text.ends_with("write it as redis://[user:password@]host[:port][/database]")
+                || text.ends_with(
+                    "write it as redis+cluster://[user:password@]host[:port][,host[:port]...]"
+                ),
             "{text}"
         );
     }

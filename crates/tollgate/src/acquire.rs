@@ -255,10 +255,14 @@ impl Limiter {
         let (limiter, charged) = (self.clone(), charged.clone());
         let spend = async move {
             let verdict = limiter.decide(Operation::Spend, &charged, Some(ticket)).await?;
-            let locally = verdict.store_failure().is_some();
-            let spent = verdict
-                .is_allowed()
-                .then(|| Spent::new(Taken { limiter, charged, ticket, locally }));
+            let spent = verdict.is_allowed().then(|| {
+                let locally = verdict.store_failure().is_some();
+                // A shadow rule that says deny has taken nothing.
+                let said = charged.into_iter().zip(verdict.rules());
+                let charged = said.filter(|(_, said)| said.decision().is_allow());
+                let charged = charged.map(|(one, _)| one).collect();
+                Spent::new(Taken { limiter, charged, ticket, locally })
+            });
             Ok((verdict, spent))
         };
         if self.store().answers_at_once() {

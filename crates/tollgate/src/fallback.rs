@@ -63,10 +63,10 @@ pub(crate) fn apply(
     local: &MemoryStore,
     operation: Operation,
     charged: &[Charged],
-    ticket: Ticket,
+    ticket: Option<Ticket>,
     now: Timestamp,
 ) -> Result<bool, CheckError> {
-    let decisions = decide_locally(local, operation, charged, Some(ticket), now);
+    let decisions = decide_locally(local, operation, charged, ticket, now);
     let decisions = decisions.map_err(|error| CheckError::store(None, error))?;
     let mut decided = local_rules(charged).zip(decisions);
     Ok(decided.all(|(one, decision)| one.rule.is_shadow() || decision.is_allow()))

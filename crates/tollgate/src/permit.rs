@@ -163,24 +163,37 @@ pub(crate) struct Taken {
 
 impl Taken {
     pub(crate) async fn renew(&self) -> Result<(), CheckError> {
-        if self.apply(Operation::Renew).await? { Ok(()) } else { Err(CheckError::not_held()) }
+        if self.apply(Operation::Renew, Some(self.ticket)).await? {
+            Ok(())
+        } else {
+            Err(CheckError::not_held())
+        }
+    }
+
+    /// Gives the units back. It is called once, so it needs no record under the ticket.
+    async fn refund(&self) -> Result<(), CheckError> {
+        self.apply(Operation::Refund, None).await.map(drop)
     }
 
     pub(crate) async fn release(&self) -> Result<(), CheckError> {
-        let released = self.apply(Operation::Release).await;
+        let released = self.apply(Operation::Release, Some(self.ticket)).await;
         self.charged.iter().for_each(|one| self.limiter.lines().wake(&one.key));
         released.map(drop)
     }
 
     /// Applies an operation where the slots and units are held, and tells whether every enforced
     /// rule allowed it.
-    async fn apply(&self, operation: Operation) -> Result<bool, CheckError> {
-        let Self { limiter, charged, ticket, locally } = self;
-        if *locally {
+    async fn apply(
+        &self,
+        operation: Operation,
+        ticket: Option<Ticket>,
+    ) -> Result<bool, CheckError> {
+        let Self { limiter, charged, .. } = self;
+        if self.locally {
             let (local, now) = (limiter.local_store(), limiter.now());
-            return fallback::apply(local, operation, charged, *ticket, now);
+            return fallback::apply(local, operation, charged, ticket, now);
         }
-        let verdict = limiter.apply_exactly(operation, charged, Some(*ticket)).await?;
+        let verdict = limiter.apply_exactly(operation, charged, ticket).await?;
         let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
         Ok(enforced.all(|rule| rule.decision().is_allow()))
     }
@@ -214,7 +227,7 @@ impl Drop for Spent {
         let taken = self.taken.clone();
         self.taken.limiter.background().run(async move {
             // A store that does not answer leaves the units spent, so nothing is over-admitted.
-            let _ = taken.apply(Operation::Refund).await;
+            let _ = taken.refund().await;
             let _ = taken.release().await;
         });
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -115,6 +116,16 @@ async fn who_goes_away_during_the_delay_gets_units_and_slots_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_goes_away_gives_nothing_back_where_a_shadow_rule_took_nothing() {
+    let limiter = limiter([leaky("1/s", 5), bucket("1/hour", 3).with_shadow(true)]);
+    let _ = limiter.check_n(&request(), Cost::new(2)).await.unwrap();
+    assert!(timeout(ms(10), limiter.enter(&request(), Cost::new(2))).await.is_err());
+    let left = limiter.peek(&request()).await.unwrap();
+    let left: Vec<_> = left.rules().iter().map(|rule| rule.decision().remaining()).collect();
+    assert_eq!(left, [3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_goes_away_before_a_remote_store_has_answered_leaves_nothing_taken() {
     let limiter = limiter_far_away(slots(2));
     for patience in [0, 1, 3] {
@@ -135,6 +146,22 @@ async fn what_is_given_back_in_the_background_can_be_waited_for() {
     limiter.given_back().await;
     assert_eq!(start.elapsed(), ms(4));
     assert_eq!(limiter.peek(&request()).await.unwrap().remaining(), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_leaves_no_record_in_the_store() {
+    let store = Arc::new(MemoryStore::new());
+    let limiter = Limiter::builder().rule(leaky("1/s", 5)).store(Arc::clone(&store));
+    let limiter = limiter.clock(PausedClock(Instant::now())).build().unwrap();
+    assert!(limiter.enter(&request(), Cost::ONE).await.unwrap().is_granted());
+    let give_up = async || {
+        for _ in 0..100 {
+            assert!(timeout(ms(1), limiter.enter(&request(), Cost::ONE)).await.is_err());
+        }
+        (store.len(), store.bytes())
+    };
+    let before = give_up().await;
+    assert_eq!(give_up().await, before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,8 +16,8 @@ const SETTLED_PER_WRITE: usize = 4;
 const SETTLED_PER_LOCK: usize = 16;
 
 impl MemoryStore {
-    /// Evicts every bucket that has been full for `max_clock_skew` at `now`, and returns how many
-    /// there were.
+    /// Evicts every bucket that has been full, and every record that has been over, for
+    /// `max_clock_skew` at `now`, and returns how many of both there were.
     ///
     /// Writes do this on their way, so nobody has to call it. It gives memory back where no writes
     /// come any more. A lock is let go after every 16 buckets.
@@ -78,8 +78,8 @@ impl MemoryStore {
         freed
     }
 
-    /// Finds room for `need` new keys in all, by evicting buckets that are full at `now`, first in
-    /// the shard `near`. No shard is locked while another one is.
+    /// Finds room for `need` new keys in all, by evicting buckets that are full and records that
+    /// have ended at `now`, first in the shard `near`. No shard is locked while another one is.
     pub(super) fn make_room(
         &self,
         reservation: &mut Reservation<'_>,

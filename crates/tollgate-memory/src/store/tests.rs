@@ -1,9 +1,12 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tollgate_core::{Bucket, Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, State};
+use tollgate_core::{Algorithm, Bucket, Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, State, Ticket};
 
 use super::*;
+
+mod algorithms;
+mod records;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 

@@ -1,0 +1,143 @@
+//! Records of reservations and refunds: they take room, and are what a settlement finds.
+
+use super::*;
+
+const RESERVE: Operation = Operation::Reserve { ttl: seconds(10) };
+
+fn held<'a>(key: &'a str, quota: &'a Quota, cost: u64) -> Charge<'a> {
+    Charge::new(key, quota, Cost::new(cost)).with_ticket(Ticket::new(7))
+}
+
+#[test]
+fn a_reservation_takes_the_room_of_a_bucket_and_a_record() {
+    let (store, slow) = (at_most(2), quota("1/hour", 5));
+    let reserved = store.decide_one(RESERVE, &held("a", &slow, 4), START).unwrap();
+    assert_eq!((reserved.remaining(), store.len()), (1, 2));
+    assert!(spend(&store, "b", &slow, 1, START).unwrap_err().is_full());
+    let settled = store.decide_one(Operation::Settle, &held("a", &slow, 3), START).unwrap();
+    assert_eq!((settled.remaining(), store.len()), (2, 1));
+    assert!(spend(&store, "b", &slow, 1, START).unwrap().is_allow());
+}
+
+#[test]
+fn g3_a_reservation_without_room_for_its_record_spends_nothing() {
+    let (store, slow) = (at_most(1), quota("1/hour", 5));
+    let error = store.decide_one(RESERVE, &held("a", &slow, 4), START).unwrap_err();
+    assert!(error.is_full());
+    assert_eq!(
+        error.to_string(),
+        "no room for 2 new keys: 0 of at most 1 are stored, and no stored bucket is full again and \
+         no record has ended; raise keys_max"
+    );
+    assert!(store.is_empty());
+    assert_eq!(spend(&store, "a", &slow, 1, START).unwrap().remaining(), 4);
+    assert!(store.decide_one(RESERVE, &held("a", &slow, 4), START).unwrap_err().is_full());
+    assert_eq!(spend(&store, "a", &slow, 0, START).unwrap().remaining(), 4);
+}
+
+#[test]
+fn g7_a_reservation_in_two_buckets_without_room_for_all_its_records_spends_in_none() {
+    let (store, slow) = (at_most(3), quota("1/hour", 5));
+    let charges = ["a", "b"].map(|key| held(key, &slow, 2));
+    assert!(store.decide(RESERVE, &charges, START).unwrap_err().is_full());
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_settlement_needs_no_room_but_that_of_its_record() {
+    let (store, quota) = (at_most(2), quota("1/s", 5));
+    let reserved = store.decide_one(RESERVE, &held("a", &quota, 1), START).unwrap();
+    assert_eq!((reserved.remaining(), store.len()), (4, 2));
+    // The bucket is full again and leaves; the record stays.
+    assert!(spend(&store, "b", &quota, 5, after(seconds(2))).unwrap().is_allow());
+    assert_eq!((stored(&store, "a"), store.len()), (None, 2));
+    let settle = held("a", &quota, 4);
+    let settled = store.decide_one(Operation::Settle, &settle, after(seconds(2))).unwrap();
+    assert_eq!((settled.is_allow(), settled.remaining(), store.len()), (true, 2, 2));
+}
+
+#[test]
+fn g9_a_record_makes_room_when_it_has_ended_and_not_a_microsecond_before() {
+    let (store, slow) = (at_most(2), quota("1/hour", 5));
+    assert!(store.decide_one(RESERVE, &held("a", &slow, 4), START).unwrap().is_allow());
+    let just_before = after(Duration::from_micros(9_999_999));
+    assert!(spend(&store, "b", &slow, 1, just_before).unwrap_err().is_full());
+    assert!(spend(&store, "b", &slow, 1, after(seconds(10))).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (2, 1));
+    let settle = held("a", &slow, 0);
+    let late = store.decide_one(Operation::Settle, &settle, after(seconds(10))).unwrap();
+    assert_eq!((late.is_deny(), late.remaining()), (true, 1));
+}
+
+#[test]
+fn writes_evict_records_that_have_ended_for_every_clock_within_the_skew() {
+    let (store, slow) = (MemoryStore::new(), quota("1/hour", 5));
+    let near = keys_of_one_shard(&store);
+    assert!(store.decide_one(RESERVE, &held(&near[0], &slow, 4), START).unwrap().is_allow());
+    assert!(spend(&store, &near[1], &slow, 1, after(seconds(10))).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (3, 0));
+    let ended = after(seconds(10) + MAX_CLOCK_SKEW_DEFAULT);
+    assert!(spend(&store, &near[1], &slow, 1, ended).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (2, 1));
+}
+
+#[test]
+fn a_refund_is_made_once_under_a_ticket_and_its_record_takes_room() {
+    let (store, slow) = (at_most(2), quota("1/hour", 9));
+    assert!(spend(&store, "a", &slow, 9, START).unwrap().is_allow());
+    for _ in 0..2 {
+        let refunded = store.decide_one(Operation::Refund, &held("a", &slow, 4), START).unwrap();
+        assert_eq!((refunded.remaining(), store.len()), (4, 2));
+    }
+    // A full bucket needs no room, but the record of its refund does.
+    let refund = store.decide_one(Operation::Refund, &held("b", &slow, 1), START);
+    assert!(refund.unwrap_err().is_full());
+    let bare = Charge::new("b", &slow, Cost::ONE);
+    assert_eq!(store.decide_one(Operation::Refund, &bare, START).unwrap().remaining(), 9);
+}
+
+#[test]
+fn records_of_one_ticket_are_apart_in_each_bucket() {
+    let (store, slow) = (MemoryStore::new(), quota("1/hour", 9));
+    let charges = [held("a", &slow, 2), held("b", &slow, 5)];
+    assert_eq!(store.decide(RESERVE, &charges, START).unwrap().len(), 2);
+    assert_eq!(store.len(), 4);
+    let settled = store.decide_one(Operation::Settle, &held("b", &slow, 0), START).unwrap();
+    assert_eq!((settled.remaining(), store.len()), (9, 2));
+    let settled = store.decide_one(Operation::Settle, &held("a", &slow, 1), START).unwrap();
+    assert_eq!((settled.remaining(), store.len()), (8, 1));
+}
+
+#[test]
+fn a_reset_forgets_the_reservations_of_its_keys_and_no_others() {
+    let (store, slow) = (MemoryStore::new(), quota("1/hour", 5));
+    let near = keys_of_one_shard(&store);
+    for key in &near {
+        assert!(store.decide_one(RESERVE, &held(key, &slow, 4), START).unwrap().is_allow());
+    }
+    let bytes = store.bytes();
+    store.forget(&[&near[0], "unknown"]);
+    assert_eq!((store.len(), store.evicted()), (2, 0));
+    assert!(store.bytes() < bytes);
+    // What others have spent since is not given back by a reservation from before.
+    assert!(spend(&store, &near[0], &slow, 5, START).unwrap().is_allow());
+    let settled = store.decide_one(Operation::Settle, &held(&near[0], &slow, 0), START).unwrap();
+    assert_eq!((settled.is_deny(), settled.remaining()), (true, 0));
+    let settled = store.decide_one(Operation::Settle, &held(&near[1], &slow, 0), START).unwrap();
+    assert_eq!((settled.is_allow(), settled.remaining()), (true, 5));
+    assert!(store.decide_one(RESERVE, &held("c", &slow, 4), START).unwrap().is_allow());
+    store.clear();
+    assert!(store.is_empty());
+}
+
+#[test]
+fn g4_after_a_clock_step_a_record_makes_room_when_any_made_now_would_have_ended() {
+    let (store, slow) = (at_most(2), quota("1/hour", 5));
+    let ahead = after(seconds(3_600));
+    assert!(store.decide_one(RESERVE, &held("a", &slow, 4), ahead).unwrap().is_allow());
+    assert!(spend(&store, "b", &slow, 1, START).unwrap_err().is_full());
+    let ended = after(seconds(10) + MAX_CLOCK_SKEW_DEFAULT);
+    let just_before = ended.saturating_sub(Duration::from_micros(1));
+    assert!(spend(&store, "b", &slow, 1, just_before).unwrap_err().is_full());
+    assert!(spend(&store, "b", &slow, 1, ended).unwrap().is_allow());
+}

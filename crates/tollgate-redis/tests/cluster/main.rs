@@ -1,0 +1,7 @@
+//! Redis Cluster: three real nodes.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
+
+mod nodes;
+mod spending;
+mod support;
