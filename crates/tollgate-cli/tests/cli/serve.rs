@@ -95,7 +95,7 @@ fn a_signal_lets_a_request_in_flight_finish() {
     // Its answer proves that the first connection has been accepted.
     post(service.http, "/v1/peek", LOGIN);
     service.signal(Signal::TERM);
-    assert!(service.next_line().contains(" INFO stopping, requests in flight are finished"));
+    assert!(service.next_line().contains(" INFO stopping, finishing requests in flight"));
     in_flight.write_all(LOGIN.as_bytes()).unwrap();
     let mut reply = String::new();
     in_flight.read_to_string(&mut reply).unwrap();
@@ -185,4 +185,33 @@ fn requests_leave_no_line_in_the_log() {
     service.signal(Signal::TERM);
     let (_, log) = service.ended();
     assert_eq!(log.lines().count(), 2, "{log}");
+}
+
+#[test]
+fn a_gateway_that_is_not_trusted_is_pointed_out_once() {
+    let service = Service::start(&[]);
+    let auth = |headers: &str| {
+        let mut connection = TcpStream::connect(service.http).unwrap();
+        write!(
+            connection,
+            "GET /v1/auth HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n"
+        )
+        .unwrap();
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+    };
+    auth("x-forwarded-uri: /\r\n");
+    for _ in 0..3 {
+        auth("x-forwarded-uri: /\r\nx-forwarded-for: 203.0.113.7\r\n");
+    }
+    for _ in 0..3 {
+        auth("");
+    }
+    service.signal(Signal::TERM);
+    let (_, log) = service.ended();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains(" WARN ")).collect();
+    assert_eq!(warnings.len(), 2, "{log}");
+    assert!(warnings[0].contains("add it to trusted_proxies"), "{log}");
+    assert!(warnings[1].contains("have the gateway set x-forwarded-uri"), "{log}");
 }
