@@ -1,7 +1,9 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tollgate_core::key;
@@ -13,6 +15,10 @@ Examples:
   tollgate validate tollgate.yaml         every mistake with its line
   tollgate serve --config tollgate.yaml   your rules
   tollgate check --config tollgate.yaml path=/login method=POST ip=203.0.113.7
+  tollgate peek -c tollgate.yaml ip=203.0.113.7     look, and spend nothing
+  tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
+  tollgate reset -c tollgate.yaml ip=203.0.113.7    fill the buckets of a request
+  tollgate acquire -c tollgate.yaml --wait 5min job=backup -- pg_dump shop
 
 Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
@@ -23,6 +29,20 @@ Exit status: 0 stopped by a signal, 2 could not start.";
 
 const EXIT_CHECK: &str = "\
 Exit status: 0 allowed, 1 denied, 2 could not be decided.";
+
+const EXIT_PEEK: &str = "\
+Exit status: 0 it would be allowed, 1 it would be denied, 2 could not be decided.";
+
+const EXIT_DONE: &str = "\
+Exit status: 0 done, 2 could not be done.";
+
+const EXIT_ACQUIRE: &str = "\
+Where a rule counts requests in flight, the command holds a slot while it runs. The slot is renewed
+until the command ends, and comes back by itself should this process be killed. SIGTERM and SIGINT
+are passed on to the command.
+
+Exit status: that of the command, 128 and the signal's number if a signal ended it, 1 if it was
+refused and did not run, 2 could not be decided or could not run.";
 
 const EXIT_VALIDATE: &str = "\
 Exit status: 0 all are in order, 1 there are mistakes, 2 a file cannot be read.";
@@ -52,6 +72,14 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Ask once whether a request may pass, and spend if it may.
     Check(Check),
+    /// Tell what is left for a request, and spend nothing.
+    Peek(Peek),
+    /// Run a command when it may go on, holding its slots while it runs.
+    Acquire(Acquire),
+    /// Give units back to the buckets of a request.
+    Refund(Refund),
+    /// Fill the buckets of a request.
+    Reset(Reset),
     /// Report every mistake in configuration files.
     Validate(Validate),
     /// Print a commented configuration to start from.
@@ -74,28 +102,100 @@ pub(crate) struct Serve {
     pub(crate) admin: Option<SocketAddr>,
 }
 
+/// Which request is asked about, and by whose rules.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXIT_CHECK)]
-pub(crate) struct Check {
+pub(crate) struct Request {
     /// The configuration, YAML or TOML. Without it: the built-in example, buckets in memory.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-
-    /// The units that the request costs. 0 looks and spends nothing.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) cost: u64,
 
     /// The domain whose rules apply.
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = name)]
     pub(crate) domain: String,
 
-    /// Print the answer as the HTTP API gives it.
-    #[arg(long)]
-    pub(crate) json: bool,
-
     /// The attributes of the request, for example path=/login ip=203.0.113.7
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = attribute)]
     pub(crate) attributes: Vec<(String, String)>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CHECK)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) request: Request,
+
+    /// The units that the request costs. 0 looks and spends nothing.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// Print the answer as the HTTP API gives it.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_PEEK)]
+pub(crate) struct Peek {
+    #[command(flatten)]
+    pub(crate) request: Request,
+
+    /// The units that are asked about. 0 is never denied.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) cost: u64,
+
+    /// Print the answer as the HTTP API gives it.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_ACQUIRE)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) request: Request,
+
+    /// How long to wait for units, for a slot or for the turn in a leaky bucket, for example 500ms,
+    /// 5s or 2min.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait)]
+    pub(crate) wait: Duration,
+
+    /// The units that the command costs, or the slots that it takes.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_DONE)]
+pub(crate) struct Refund {
+    #[command(flatten)]
+    pub(crate) request: Request,
+
+    /// The units that are given back, never beyond a burst.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// An id under which the refund is made once, such as that of the order.
+    #[arg(long, value_name = "ID", value_parser = id)]
+    pub(crate) id: Option<String>,
+
+    /// Print the answer as the HTTP API gives it.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_DONE)]
+pub(crate) struct Reset {
+    #[command(flatten)]
+    pub(crate) request: Request,
+
+    /// Print the answer as the HTTP API gives it.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -127,6 +227,28 @@ fn attribute(text: &str) -> Result<(String, String), String> {
     Ok((name(key)?, value.to_owned()))
 }
 
+fn id(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=256 => Ok(text.to_owned()),
+        len => Err(format!("an id has 1 to 256 bytes, not {len}")),
+    }
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("hour", 3_600_000)];
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let unit = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, millis)| *millis);
+    let count = digits.parse::<u64>().ok();
+    count
+        .zip(unit)
+        .and_then(|(count, unit)| count.checked_mul(unit))
+        .map(Duration::from_millis)
+        .ok_or_else(|| {
+            "write a whole number and one of ms, s, min, hour, for example 5s".to_owned()
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -136,5 +258,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wait_is_a_whole_number_with_a_unit() {
+        for (text, millis) in
+            [("0s", 0), ("500ms", 500), ("5s", 5_000), ("2min", 120_000), ("1hour", 3_600_000)]
+        {
+            assert_eq!(wait(text), Ok(Duration::from_millis(millis)));
+        }
+        for text in ["", "5", "s", "1.5s", "-1s", "5 s", "5h", "18446744073709551615min"] {
+            assert!(wait(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,13 +1,17 @@
-//! The binary `tollgate`: the service, and a command line to ask and to validate.
+//! The binary `tollgate`: the service, and a command line to ask, to take turns and to validate.
 
+mod acquire;
 mod args;
-mod check;
+mod ask;
+mod command;
 mod configuration;
 mod console;
 mod logging;
+mod request;
 mod serve;
 mod signals;
 mod validate;
+mod words;
 
 use std::process::ExitCode;
 
@@ -27,7 +31,11 @@ async fn main() -> ExitCode {
     logging::start(args.log_format, &args.command);
     match args.command {
         Command::Serve(serve) => serve::run(serve).await,
-        Command::Check(check) => check::run(check).await,
+        Command::Check(check) => ask::check(check).await,
+        Command::Peek(peek) => ask::peek(peek).await,
+        Command::Acquire(acquire) => acquire::run(acquire).await,
+        Command::Refund(refund) => ask::refund(refund).await,
+        Command::Reset(reset) => ask::reset(reset).await,
         Command::Validate(validate) => validate::run(&validate),
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);

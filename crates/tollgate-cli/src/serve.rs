@@ -11,7 +11,7 @@ use tollgate_server::{ServeError, Server};
 
 use crate::args::Serve;
 use crate::signals::Signals;
-use crate::{EXIT_ERROR, configuration, console};
+use crate::{EXIT_ERROR, configuration, console, words};
 
 pub(crate) async fn run(args: Serve) -> ExitCode {
     let Some(mut config) = configuration::read(args.config.as_deref()) else {
@@ -57,9 +57,9 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
     }
     tokio::select! {
         () = running => ExitCode::SUCCESS,
-        status = signals.next() => {
+        signal = signals.next() => {
             tracing::warn!("second signal, requests in flight are given up");
-            ExitCode::from(status)
+            ExitCode::from(signal.status())
         }
     }
 }
@@ -119,30 +119,7 @@ fn listed(rules: &RuleSet) -> String {
     let mut text = String::new();
     for rule in rules {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {:width$}  {}", rule.name(), in_words(rule));
-    }
-    text
-}
-
-fn in_words(rule: &Rule) -> String {
-    let mut text = rule.quota().to_string();
-    text += &match rule.key() {
-        [] => " for all together".to_owned(),
-        key => format!(" for each {}", key.join(" and ")),
-    };
-    let matches: Vec<_> = rule
-        .matcher()
-        .iter()
-        .map(|(attribute, patterns)| {
-            let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str()).collect();
-            format!("{attribute} {}", patterns.join(" or "))
-        })
-        .collect();
-    if !matches.is_empty() {
-        text += &format!(", if {}", matches.join(" and "));
-    }
-    if rule.is_shadow() {
-        text += " (shadow: counts, never denies)";
+        let _ = writeln!(text, "  {:width$}  {}", rule.name(), words::rule(rule));
     }
     text
 }

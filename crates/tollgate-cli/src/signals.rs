@@ -1,9 +1,27 @@
-//! The signals that end the service.
+//! The signals that end a process.
 
 use std::io;
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A signal that was received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Received {
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only Ctrl-C is received"))]
+    Terminate,
+    Interrupt,
+}
+
+impl Received {
+    /// Returns the exit status of a process that the signal ends.
+    pub(crate) const fn status(self) -> u8 {
+        match self {
+            Self::Terminate => 128 + 15,
+            Self::Interrupt => 128 + 2,
+        }
+    }
+}
 
 /// SIGTERM and SIGINT, from the moment that this is made.
 #[cfg(unix)]
@@ -21,11 +39,15 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one and returns the exit status of a process that it ends.
-    pub(crate) async fn next(&mut self) -> u8 {
+    /// Waits for the next one.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no signal is lost.
+    pub(crate) async fn next(&mut self) -> Received {
         tokio::select! {
-            _ = self.terminate.recv() => 128 + 15,
-            _ = self.interrupt.recv() => 128 + 2,
+            _ = self.terminate.recv() => Received::Terminate,
+            _ = self.interrupt.recv() => Received::Interrupt,
         }
     }
 }
@@ -40,9 +62,9 @@ impl Signals {
         Ok(Self)
     }
 
-    /// Waits for the next one and returns the exit status of a process that it ends.
-    pub(crate) async fn next(&mut self) -> u8 {
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) -> Received {
         let _ = tokio::signal::ctrl_c().await;
-        128 + 2
+        Received::Interrupt
     }
 }

@@ -196,3 +196,23 @@ impl Request {
         undone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_charges_of_a_slot_stay_together_and_know_their_places() {
+        let quota = Quota::new("1/s".parse().unwrap(), 5).unwrap();
+        let keys = ["{a}1", "b", "{a}2", "c", "{a}3"];
+        let charges = keys.map(|key| Charge::new(key, &quota, Cost::new(key.len() as u64)));
+        let groups = Group::of(&charges, |charge| HashSlot::of("tollgate", charge.key));
+        let places: Vec<Vec<_>> = groups
+            .iter()
+            .map(|group| group.charges.iter().map(|charge| charge.place).collect())
+            .collect();
+        assert_eq!(places, [vec![0, 2, 4], vec![1], vec![3]]);
+        let again = groups[0].charges[1].charge();
+        assert_eq!((again.key, again.cost), ("{a}2", Cost::new(4)));
+    }
+}

@@ -1,29 +1,57 @@
 //! The Redis store of Tollgate: many processes share one exact budget.
 //!
-//! [`RedisStore`] keeps each bucket in one Redis hash. One Lua script refills, judges, spends and
-//! sets the expiry of all buckets of a request in one atomic step, in the same integer arithmetic
-//! as `tollgate_core`: for the same timeline it gives the same decisions and stores the same state
-//! (G8).
+//! [`RedisStore`] keeps each bucket under one key. One Lua script reads, judges, spends and sets the
+//! expiry of all buckets of a request in one atomic step, whatever their algorithms, in the same
+//! integer arithmetic as `tollgate_core`: for the same timeline it gives the same decisions and
+//! stores the same state (G8).
 //!
 //! # Rules
 //!
-//! 1. The key of a bucket is `<prefix>:<key of the charge>`. The hash has the decimal fields
-//!    `level`, `scale` and `ts` (microseconds since the Unix epoch): the bucket held
-//!    `level / scale` tokens at `ts`.
-//! 2. Every write sets a TTL of the time until the bucket is full plus 5 s. An expired key is a
-//!    full bucket, which is the same as none (G5). A denial and a look write nothing (G3).
-//! 3. Time is the server's `TIME`, read inside the script, unless [`TimeSource::Client`] says
+//! 1. The key of a bucket is `<prefix>:<key of the charge>`. It holds a hash of decimal integers, or
+//!    for a concurrency limit a sorted set of leases; `lua/README.md` lists the fields, and what each
+//!    algorithm costs. For a token bucket they are `level`, `scale` and `ts` (microseconds since the
+//!    Unix epoch): the bucket held `level / scale` tokens at `ts`.
+//! 2. A reservation, and a refund under a ticket, leave a note beside the bucket, under
+//!    `{<key of the bucket>}:ticket:<ticket>`, until they end.
+//! 3. Every write sets a TTL of the time until nothing in the key counts plus 5 s. An expired key is
+//!    a full bucket, which is the same as none (G5). A denial and a look write nothing (G3).
+//! 4. Time is the server's `TIME`, read inside the script, unless [`TimeSource::Client`] says
 //!    otherwise.
-//! 4. A key that holds something else is never decided on and never written: the call fails as
-//!    [corrupt](tollgate_core::StoreError::is_corrupt) and names the key.
-//! 5. Each operation ends within its deadline, 50 ms unless set otherwise. Only an error that says
+//! 5. A key that holds something else is never decided on and never written: the call fails as
+//!    [corrupt](tollgate_core::StoreError::is_corrupt) and names the key. The state of another
+//!    algorithm counts as none: a rule whose algorithm changes starts afresh.
+//! 6. Each operation ends within its deadline, 50 ms unless set otherwise. Only an error that says
 //!    that nothing was executed is answered by a second try, once, inside the same deadline: a
 //!    connection that did not come about, or a server that is loading, busy, failing over or
 //!    read-only. A script that the server has forgotten is sent again and counted by
 //!    [`RedisStore::script_reloads`].
-//! 6. A broken connection is replaced at the next call, in the background, by one attempt for all
+//! 7. A broken connection is replaced at the next call, in the background, by one attempt for all
 //!    who wait. So is one that answered nothing for a second, and one to a server that became a
 //!    replica.
+//!
+//! # Redis Cluster
+//!
+//! A URL of `redis+cluster://` names one or more nodes, and the others are found. Redirections
+//! (`MOVED`, `ASK`) are followed inside the deadline. The slots are looked up again when a node
+//! redirects, cannot be reached, or answers nothing for a second.
+//!
+//! Buckets of one hash slot are decided in one atomic step, those of several slots beside each other.
+//! If an enforced charge is denied in one slot, or a slot fails, what the other slots took is given
+//! back at once:
+//!
+//! - A request never spends in some buckets only, for longer than **the delay of that giving back, one
+//!   more round trip** (G7). Others may be denied meanwhile by what is about to come back.
+//! - Nothing is admitted that one server would not admit (G1). What cannot be given back because a node
+//!   does not answer stays spent, and comes back as spent units do. So does what a node spent whose
+//!   answer was late.
+//! - A shadow charge counts for itself and is not given back, unless the call fails.
+//! - [`Settle`](tollgate_core::Operation::Settle), [`Refund`](tollgate_core::Operation::Refund),
+//!   [`Renew`](tollgate_core::Operation::Renew) and [`Release`](tollgate_core::Operation::Release) are
+//!   applied in each slot for itself: where one fails, the others are done. Under a ticket they may be
+//!   repeated.
+//!
+//! Each node's own clock decides in its slots. Keys with a common hash tag, `{alice}:...`, are in one
+//! slot.
 //!
 //! # Deployment caveat
 //!

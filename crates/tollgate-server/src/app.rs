@@ -53,9 +53,7 @@ impl App {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
-        if !self.limiter.rules().has_domain(attributes.domain()) {
-            self.hints.no_rules(attributes.domain());
-        }
+        self.hint(attributes);
         let start = Instant::now();
         let checked = self.limiter.check_n(attributes, cost).await;
         self.metrics.observe(start.elapsed());
@@ -70,6 +68,7 @@ impl App {
         cost: Cost,
         max_wait: Duration,
     ) -> Result<Acquisition, CheckError> {
+        self.hint(attributes);
         let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
         self.metrics.count_acquisition(acquired.as_ref());
         acquired
@@ -82,11 +81,18 @@ impl App {
         estimate: Cost,
         ttl: Duration,
     ) -> Result<Reservation, CheckError> {
+        self.hint(attributes);
         let start = Instant::now();
         let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
         self.metrics.observe(start.elapsed());
         self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
         reserved
+    }
+
+    fn hint(&self, attributes: &Attributes) {
+        if !self.limiter.rules().has_domain(attributes.domain()) {
+            self.hints.no_rules(attributes.domain());
+        }
     }
 
     /// Counts what came of a call that decides nothing.

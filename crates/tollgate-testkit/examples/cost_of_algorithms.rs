@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p tollgate-testkit --example cost_of_algorithms` needs a `redis-server`.
 //!
-//! - Memory: the memory store tells its bytes at 10,000 keys, Redis the `MEMORY USAGE` of all that it
-//!   has for one bucket. The overhead of the allocators is in neither.
-//! - Time: of one thread on one key of the memory store, a mean of 200,000 checks.
+//! - Memory: the memory store tells its bytes at 10,000 keys, without what the allocator adds; Redis
+//!   the `MEMORY USAGE` of all keys that it has for one bucket.
+//! - Time: of one thread on one key of the memory store, the best of ten means of 20,000 checks.
 
 #![allow(clippy::print_stdout, reason = "it talks to its user")]
 
@@ -19,8 +19,9 @@ use tollgate_testkit::RedisServer;
 /// How many buckets the memory store holds when it is asked for its bytes.
 const KEYS: u32 = 10_000;
 
-/// Over how many checks a time is a mean.
-const CHECKS: u32 = 200_000;
+/// Over how many checks a time is a mean, and how many means there are.
+const CHECKS: u32 = 20_000;
+const RUNS: u32 = 10;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -98,29 +99,43 @@ async fn bytes_in_redis(server: &RedisServer, row: &Row) -> Result<i64, Box<dyn 
     Ok(bytes)
 }
 
-/// The mean times of an allowed and of a denied check in the state of a row. An allowed check is
-/// undone by the passing of time, which keeps the state as large as it is.
+/// The times of an allowed and of a denied check in the state of a row.
 fn nanos(row: &Row) -> Result<(u128, u128), StoreError> {
     let store = MemoryStore::new();
-    let spend = |number: u32, cost, now| {
+    let is_allowed = |number: u32, cost, now| {
         let charge = Charge::new("key", &row.quota, Cost::new(cost)).with_ticket(ticket(number));
-        store.decide_one(Operation::Spend, &charge, now)
+        store.decide_one(Operation::Spend, &charge, now).map(|decision| decision.is_allow())
     };
     // As many requests count at once as in the row, since each counts for a minute or so.
     let every = Duration::from_secs(63) / row.spends;
-    let begun = Instant::now();
-    for check in 0..CHECKS {
-        let now = START.saturating_add(every * check);
-        assert!(spend(check, 1, now)?.is_allow(), "{} at {check}", row.label);
+    let mut number = 0;
+    let allowed = best(|| {
+        for _ in 0..CHECKS {
+            number += 1;
+            let now = START.saturating_add(every * number);
+            assert!(is_allowed(number, 1, now)?, "{}: check {number} was denied", row.label);
+        }
+        Ok(())
+    })?;
+    let now = START.saturating_add(every * number);
+    let denied = best(|| {
+        for _ in 0..CHECKS {
+            assert!(!is_allowed(0, 100, now)?, "{}: a check was allowed", row.label);
+        }
+        Ok(())
+    })?;
+    Ok((allowed, denied))
+}
+
+/// The best mean in nanoseconds, which is the one that others disturbed least.
+fn best(mut run: impl FnMut() -> Result<(), StoreError>) -> Result<u128, StoreError> {
+    let mut best = Duration::MAX;
+    for _ in 0..RUNS {
+        let begun = Instant::now();
+        run()?;
+        best = best.min(begun.elapsed());
     }
-    let allowed = begun.elapsed();
-    let end = START.saturating_add(every * (CHECKS - 1));
-    let begun = Instant::now();
-    for _ in 0..CHECKS {
-        assert!(spend(u32::MAX, 100, end)?.is_deny(), "{}", row.label);
-    }
-    let denied = begun.elapsed();
-    Ok((allowed.as_nanos() / u128::from(CHECKS), denied.as_nanos() / u128::from(CHECKS)))
+    Ok(best.as_nanos() / u128::from(CHECKS))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

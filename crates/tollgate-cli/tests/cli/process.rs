@@ -1,14 +1,19 @@
 //! How the binary is run.
 
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::mem;
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tollgate_testkit::RedisServer;
 
 /// How long a line, or the end of a process, may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,10 +41,64 @@ pub(crate) fn run(args: &[&str]) -> Ran {
     command(args).output().unwrap().into()
 }
 
+/// Writes a configuration with these rules on a Redis store.
+pub(crate) fn configured(server: &RedisServer, rules: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    let text = format!("store: {{ kind: redis, url: \"{}\", timeout: 1s }}\n{rules}", server.url());
+    fs::write(&file, text).unwrap();
+    (dir, file)
+}
+
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
     command
+}
+
+/// A command that runs, in a process group of its own. It is killed when it is dropped.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut child = command(args)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (stdin, lines) = (child.stdin.take(), lines_of(child.stdout.take().unwrap()));
+        Self { child, stdin, lines }
+    }
+
+    /// Returns the next line of stdout.
+    pub(crate) fn next_line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends its input, waits until it has ended and returns its status and the rest of stdout.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
+        drop(self.stdin.take());
+        let rest = rest_of(&self.lines);
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// A running service. It is killed when it is dropped.
@@ -94,14 +153,7 @@ impl Service {
 
     /// Waits until it has ended and returns its status and the rest of stderr.
     pub(crate) fn ended(mut self) -> (i32, String) {
-        let mut rest = String::new();
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => rest += &line,
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("it does not end: {rest}"),
-            }
-        }
+        let rest = rest_of(&self.lines);
         (self.child.wait().unwrap().code().unwrap(), rest)
     }
 }
@@ -115,14 +167,26 @@ impl Drop for Service {
 }
 
 /// Reads lines in a thread, so that whoever waits for one can stop waiting.
-fn lines_of(stderr: ChildStderr) -> Receiver<String> {
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
-        let mut stderr = BufReader::new(stderr);
+        let mut output = BufReader::new(output);
         let mut line = String::new();
-        while stderr.read_line(&mut line).unwrap() > 0 && sender.send(mem::take(&mut line)).is_ok()
+        while output.read_line(&mut line).unwrap() > 0 && sender.send(mem::take(&mut line)).is_ok()
         {
         }
     });
     lines
+}
+
+/// Returns what is said until nobody is left to say anything.
+fn rest_of(lines: &Receiver<String>) -> String {
+    let mut rest = String::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => rest += &line,
+            Err(RecvTimeoutError::Disconnected) => return rest,
+            Err(RecvTimeoutError::Timeout) => panic!("it does not end: {rest}"),
+        }
+    }
 }
