@@ -355,4 +355,8 @@ impl View for SlotsView<'_> {
         // Slots are given back by their lease, never by number.
         self.keep(cost)
     }
+
+    fn give_back(self, cost: Cost, _since: Timestamp) -> (Decision, Change) {
+        self.keep(cost)
+    }
 }

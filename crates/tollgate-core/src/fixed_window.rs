@@ -152,4 +152,10 @@ impl View for WindowView<'_> {
         let change = if self.used == before { self.repair() } else { self.store() };
         (self.allow(), change)
     }
+
+    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change) {
+        let period_us = self.quota.period_us();
+        let counts = since.as_micros() / period_us == self.moment.effective.as_micros() / period_us;
+        if counts { self.refund(cost) } else { self.keep(cost) }
+    }
 }

@@ -27,7 +27,8 @@ pub enum Operation {
         ttl: Duration,
     },
     /// Settles the reservation under each charge's ticket at the charge's cost: gives back what was
-    /// reserved too much, or takes what was reserved too little, as far as it is there. Denies,
+    /// reserved too much, as far as it still counts, or takes what was reserved too little, as far as
+    /// it is there. Denies,
     /// and changes nothing, where no reservation stands. A cost of 0 cancels.
     Settle,
 }

@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 pub struct Record {
     /// The units that were reserved or refunded.
     pub units: u64,
+    /// The instant at which they were.
+    pub since: Timestamp,
     /// The instant at which the store forgets the record.
     pub ends: Timestamp,
 }

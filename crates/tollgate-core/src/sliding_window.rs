@@ -380,4 +380,11 @@ impl View for CellsView<'_> {
         let reset_after = if used == 0 { Duration::ZERO } else { self.until_all_freed() };
         (self.allow(used, reset_after), change)
     }
+
+    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change) {
+        let spent = Cell { index: self.geometry.index(since), units: 0 };
+        let current = self.geometry.index(self.moment.effective);
+        let counts = spent.index <= current && self.geometry.counts(spent, current);
+        if counts { self.refund(cost) } else { self.keep(cost) }
+    }
 }

@@ -93,9 +93,9 @@ pub fn decide_together(
         (charge, AnyView::new(charge, stored.state, max_clock_skew, now), record)
     });
     match operation {
-        Operation::Spend => spend_together(charged, None, &mut effects),
+        Operation::Spend => spend_together(charged, None, now, &mut effects),
         Operation::Reserve { ttl } => {
-            spend_together(charged, Some(now.saturating_add(ttl)), &mut effects);
+            spend_together(charged, Some(now.saturating_add(ttl)), now, &mut effects);
         }
         Operation::Look => charged.for_each(|(charge, view, _)| {
             effects.push(view.judge(charge.cost).keep(), RecordChange::Keep);
@@ -112,7 +112,7 @@ pub fn decide_together(
         }),
         Operation::Settle => charged.for_each(|(charge, view, record)| match record {
             Some(record) => {
-                effects.push(view.settle(record.units, charge.cost), RecordChange::Remove);
+                effects.push(view.settle(record, charge.cost), RecordChange::Remove);
             }
             None => effects.push(view.nothing_to_settle(charge.cost), RecordChange::Keep),
         }),
@@ -124,6 +124,7 @@ pub fn decide_together(
 fn spend_together<'c, 'a: 'c>(
     charged: impl Iterator<Item = (&'c Charge<'a>, AnyView<'c>, Option<Record>)>,
     reserved_until: Option<Timestamp>,
+    now: Timestamp,
     effects: &mut Effects,
 ) {
     let judged: SmallVec<[_; 2]> = charged
@@ -139,7 +140,7 @@ fn spend_together<'c, 'a: 'c>(
             Judgement::Fit(fit) if admitted || charge.shadow => {
                 let record = match (reserved_until, charge.ticket) {
                     (Some(ends), Some(_)) if !reserved_before => {
-                        RecordChange::Store(Record { units: charge.cost.units(), ends })
+                        RecordChange::Store(Record { units: charge.cost.units(), since: now, ends })
                     }
                     _ => RecordChange::Keep,
                 };
@@ -162,7 +163,7 @@ fn refund(
         (Some(_), Some(_)) => (view.keep(charge.cost), RecordChange::Keep),
         (Some(_), None) => {
             let ends = now.saturating_add(Record::refund_ttl(charge.quota));
-            let made = Record { units: charge.cost.units(), ends };
+            let made = Record { units: charge.cost.units(), since: now, ends };
             (view.refund(charge.cost), RecordChange::Store(made))
         }
     }

@@ -231,6 +231,11 @@ impl View for BucketView<'_> {
         };
         (self.allow(self.delay()), change)
     }
+
+    fn give_back(self, cost: Cost, _since: Timestamp) -> (Decision, Change) {
+        // What has refilled since has its cap in the burst.
+        self.refund(cost)
+    }
 }
 
 /// Rescales a stored level to the quota in force and caps it at its burst (G11).

@@ -3,6 +3,7 @@
 use crate::cost::Cost;
 use crate::decision::Decision;
 use crate::state::Change;
+use crate::time::Timestamp;
 
 /// A stored state brought up to `now`, under one quota.
 ///
@@ -22,4 +23,8 @@ pub(crate) trait View: Sized {
 
     /// Gives a cost back.
     fn refund(self, cost: Cost) -> (Decision, Change);
+
+    /// Gives back what was spent at `since`, unless that has stopped to count: a window that it has
+    /// left would otherwise admit as much again.
+    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change);
 }

@@ -100,7 +100,7 @@ while KEYS[key_at] do
     if ttl_us ~= '' then
       key_at = key_at + 1
       charge.record_key, charge.record_ttl_us = KEYS[key_at], tonumber(ttl_us)
-      charge.recorded = parts.read_record(count, charge.record_key)
+      charge.recorded, charge.since = parts.read_record(count, charge.record_key)
       if spends and charge.recorded then
         -- It was reserved before.
         charge.cost, charge.fits = 0, true
@@ -152,7 +152,7 @@ for i = 1, count do
     elseif cost > reserved then
       action, cost = 'take', cost - reserved
     elseif cost < reserved then
-      action, cost = 'refund', reserved - cost
+      action, cost = 'give_back', reserved - cost
     else
       action = 'keep'
     end
@@ -190,7 +190,7 @@ for i = 1, count do
       charge.level, charge.change = level - cost * scale, 'store'
       charge.outcome = spends and TAKEN or ALLOWED
     end
-  elseif action == 'refund' or action == 'undo' then
+  elseif action == 'refund' or action == 'give_back' or action == 'undo' then
     local given = cost * charge.scale
     -- Not `level + given >= level_max`: that sum could pass 2^53.
     if given >= charge.level_max - level then

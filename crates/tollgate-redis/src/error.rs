@@ -197,9 +197,10 @@ pub(crate) fn corrupt(
             bucket,
             "is a sorted set of other members than leases, so it is not a bucket".to_owned(),
         ),
-        ("record", _) => {
-            (record?, "does not hold <units>:<end>, so it is not the note of a ticket".to_owned())
-        }
+        ("record", _) => (
+            record?,
+            "does not hold <units>:<since>:<end>, so it is not the note of a ticket".to_owned(),
+        ),
         _ => return None,
     };
     Some(StoreError::new(

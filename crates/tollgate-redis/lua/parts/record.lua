@@ -3,10 +3,11 @@
 
   Needs:  call, now, integer, exact.lua, stored.lua
   Gives:  parts.read_record, parts.write_record
-  Stored  string <units>:<ends>, decimal integers; it stands while now < ends
+  Stored  string <units>:<since>:<ends>, decimal integers: what was reserved or refunded at since;
+          it stands while now < ends
 ]]
 
--- The units of the record of charge i, if there is one that stands.
+-- The units of the record of charge i and the instant of its making, if there is one that stands.
 function parts.read_record(i, key)
   local text = redis.pcall('GET', key)
   if not text then
@@ -18,17 +19,19 @@ function parts.read_record(i, key)
     end
     text = ''
   end
-  local units, ends = match(text, '^(%d+):(%d+)$')
-  units, ends = integer(units), integer(ends)
-  if not units or not ends then
+  local units, since, ends = match(text, '^(%d+):(%d+):(%d+)$')
+  units, since, ends = integer(units), integer(since), integer(ends)
+  if not units or not since or not ends then
     corrupt(i, 'record')
     return nil
   end
-  return now < ends and units or nil
+  if now < ends then
+    return units, since
+  end
 end
 
 function parts.write_record(key, units, duration_us)
   local ends = min(now + duration_us, EXACT_MAX - 1)
-  call('SET', key, format('%.0f:%.0f', units, ends), 'PX', ttl_ms(duration_us))
+  call('SET', key, format('%.0f:%.0f:%.0f', units, now, ends), 'PX', ttl_ms(duration_us))
 end
 

@@ -22,6 +22,7 @@ pub(super) struct Notes(Vec<Note>);
 struct Note {
     ticket: Ticket,
     units: u64,
+    since: Timestamp,
     ends: Timestamp,
 }
 
@@ -40,7 +41,7 @@ impl Notes {
         if self.standing(charge.ticket, now).is_none() {
             contents.give_back(charge.cost.units());
             let ttl = charge.quota.fill_time().clamp(REFUND_TTL_MIN, REFUND_TTL_MAX);
-            self.make(charge, now.saturating_add(ttl));
+            self.make(charge, ttl, now);
         }
         allowed(contents)
     }
@@ -58,7 +59,7 @@ impl Notes {
         }
         let answer = spend(contents, charge);
         if answer.outcome() == "allow" {
-            self.make(charge, now.saturating_add(ttl));
+            self.make(charge, ttl, now);
         }
         answer
     }
@@ -82,6 +83,7 @@ impl Notes {
         let mut delay = contents.delay();
         match cost.cmp(&note.units) {
             Ordering::Equal => {}
+            Ordering::Less if !contents.counts(note.since) => {}
             Ordering::Less => {
                 contents.give_back(note.units - cost);
                 delay = contents.delay();
@@ -104,9 +106,10 @@ impl Notes {
         self.0.iter().find(|note| Some(note.ticket) == ticket && now < note.ends).copied()
     }
 
-    fn make(&mut self, charge: &Charge<'_>, ends: Timestamp) {
+    fn make(&mut self, charge: &Charge<'_>, ttl: Duration, now: Timestamp) {
         let Some(ticket) = charge.ticket else { return };
         self.0.retain(|note| note.ticket != ticket);
-        self.0.push(Note { ticket, units: charge.cost.units(), ends });
+        let ends = now.saturating_add(ttl);
+        self.0.push(Note { ticket, units: charge.cost.units(), since: now, ends });
     }
 }
