@@ -126,8 +126,8 @@ impl Limiter {
         let now = Instant::now();
         let deadline = now.checked_add(max_wait).unwrap_or(now + Duration::from_secs(86_400 * 365));
         if !self.lines().is_waited_for(&key) {
-            match self.attempt(&charged, deadline).await? {
-                Attempt::Passed(verdict, spent) => return Ok(start(verdict, spent).await),
+            match self.attempt(attributes, &charged, deadline).await? {
+                Attempt::Passed(verdict, spent) => return start(verdict, spent).await,
                 Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
                 Attempt::Waits(_) => {}
             }
@@ -143,7 +143,7 @@ impl Limiter {
             return Ok(Acquisition::refused(self.decide(Operation::Look, &charged, None).await?));
         };
         let (verdict, spent) = loop {
-            match self.attempt(&charged, deadline).await? {
+            match self.attempt(attributes, &charged, deadline).await? {
                 Attempt::Passed(verdict, spent) => break (verdict, spent),
                 Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
                 Attempt::Waits(wait) => {
@@ -154,7 +154,7 @@ impl Limiter {
         // What this one waits out from here on is spent, so nobody has to wait for it in line.
         drop(turn);
         drop(place);
-        Ok(start(verdict, spent).await)
+        start(verdict, spent).await
     }
 
     /// Lets a request in if it may go on now: spends its cost, takes its slots, and waits out a
@@ -207,9 +207,9 @@ impl Limiter {
             let granted = verdict.is_allowed();
             return Ok(Acquisition { verdict, permit: None, granted });
         }
-        let (verdict, spent) = self.spend_cancellable(&charged).await?;
+        let (verdict, spent) = self.spend_cancellable(attributes, &charged).await?;
         if verdict.is_allowed() {
-            return Ok(start(verdict, spent).await);
+            return start(verdict, spent).await;
         }
         Ok(Acquisition::refused(verdict))
     }
@@ -217,6 +217,7 @@ impl Limiter {
     /// Spends if the request may go on before `deadline`.
     async fn attempt(
         &self,
+        request: &Attributes,
         charged: &AllCharged,
         deadline: Instant,
     ) -> Result<Attempt, CheckError> {
@@ -229,7 +230,7 @@ impl Limiter {
                 return Ok(Attempt::Refused(look));
             }
         }
-        let (verdict, spent) = self.spend_cancellable(charged).await?;
+        let (verdict, spent) = self.spend_cancellable(request, charged).await?;
         Ok(match longest_wait(&verdict) {
             None if verdict.is_allowed() && verdict.delay() <= left => {
                 Attempt::Passed(verdict, spent)
@@ -249,19 +250,33 @@ impl Limiter {
     /// the caller goes away meanwhile, since only then it is known whether it spent.
     async fn spend_cancellable(
         &self,
+        request: &Attributes,
         charged: &AllCharged,
     ) -> Result<(Verdict, Option<Spent>), CheckError> {
         let ticket = draw_ticket();
-        let (limiter, charged) = (self.clone(), charged.clone());
+        let (limiter, request, charged) = (self.clone(), request.clone(), charged.clone());
         let spend = async move {
-            let verdict = limiter.decide(Operation::Spend, &charged, Some(ticket)).await?;
+            let verdict = limiter.decide(Operation::Spend, &charged, Some(ticket)).await;
+            let failure =
+                verdict.as_ref().map_or_else(CheckError::store_failure, Verdict::store_failure);
+            if let Some(StoreErrorKind::Timeout | StoreErrorKind::Unavailable) = failure {
+                let slots: AllCharged =
+                    charged.iter().filter(|one| one.counts_slots()).cloned().collect();
+                if !slots.is_empty() {
+                    let (limiter, request) = (limiter.clone(), request.clone());
+                    let unheard =
+                        Taken { limiter, request, charged: slots, ticket, locally: false };
+                    unheard.release_unheard();
+                }
+            }
+            let verdict = verdict?;
             let spent = verdict.is_allowed().then(|| {
                 let locally = verdict.store_failure().is_some();
                 // A shadow rule that says deny has taken nothing.
                 let said = charged.into_iter().zip(verdict.rules());
                 let charged = said.filter(|(_, said)| said.decision().is_allow());
                 let charged = charged.map(|(one, _)| one).collect();
-                Spent::new(Taken { limiter, charged, ticket, locally })
+                Spent::new(Taken { limiter, request, charged, ticket, locally })
             });
             Ok((verdict, spent))
         };
@@ -319,12 +334,19 @@ fn longest_wait(verdict: &Verdict) -> Option<Wait> {
     Some(wait)
 }
 
-/// Waits out the delay of a request that may go on.
-async fn start(verdict: Verdict, spent: Option<Spent>) -> Acquisition {
+/// Waits out the delay of a request that may go on. If its slots are lost meanwhile, it may not, and
+/// what it spent is given back.
+async fn start(verdict: Verdict, spent: Option<Spent>) -> Result<Acquisition, CheckError> {
     if !verdict.delay().is_zero() {
-        sleep(verdict.delay()).await;
+        match &spent {
+            Some(spent) if !spent.wait(verdict.delay()).await? => {
+                return Ok(Acquisition::refused(verdict));
+            }
+            Some(_) => {}
+            None => sleep(verdict.delay()).await,
+        }
     }
-    Acquisition { verdict, permit: spent.and_then(Spent::keep), granted: true }
+    Ok(Acquisition { verdict, permit: spent.and_then(Spent::keep), granted: true })
 }
 
 /// The shortest wait for a request behind `ahead` units, if those are served before it.

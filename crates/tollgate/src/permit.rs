@@ -1,17 +1,18 @@
 //! Slots and units that are given back when they are no longer needed.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
-use tollgate_core::{Algorithm, Operation, Quota, Ticket};
+use tokio::time::{Instant, sleep};
+use tollgate_core::{Algorithm, Applied, Attributes, Operation, Quota, Ticket};
 
-use crate::charged::AllCharged;
+use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::fallback;
-use crate::hold::Hold;
+use crate::hold::{Hold, HoldKind};
 use crate::limiter::Limiter;
 
 /// The slots of a concurrency limit that a request holds. Dropping it releases them.
@@ -38,13 +39,7 @@ impl Permit {
     /// Returns how long the slots are held from now on if the permit is renewed now: the shortest
     /// lease of the rules whose slots they are.
     pub fn lease(&self) -> Duration {
-        let leases = self.taken.charged.iter().filter_map(|one| {
-            match one.quota.as_ref().map(Quota::algorithm) {
-                Some(Algorithm::Concurrency { lease_ttl }) => Some(lease_ttl),
-                _ => None,
-            }
-        });
-        leases.min().unwrap_or(Algorithm::LEASE_TTL_DEFAULT)
+        self.taken.lease().unwrap_or(Algorithm::LEASE_TTL_DEFAULT)
     }
 
     /// Extends the lease to its whole length from now.
@@ -121,7 +116,8 @@ impl Permit {
     /// nothing when it is dropped.
     pub fn into_hold(mut self) -> Hold {
         self.held = false;
-        Hold::new(self.taken.ticket, &self.taken.charged)
+        let Taken { ticket, request, charged, .. } = &self.taken;
+        Hold::new(HoldKind::Slots, *ticket, request, charged)
     }
 
     fn stop_renewals(&mut self) {
@@ -155,6 +151,7 @@ impl fmt::Debug for Permit {
 #[derive(Clone)]
 pub(crate) struct Taken {
     pub(crate) limiter: Limiter,
+    pub(crate) request: Attributes,
     pub(crate) charged: AllCharged,
     pub(crate) ticket: Ticket,
     /// Whether it was taken from this node's own buckets, since the store could not answer.
@@ -162,6 +159,15 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// The shortest lease of the slots.
+    fn lease(&self) -> Option<Duration> {
+        let lease = |one: &Charged| match one.quota.as_ref().map(Quota::algorithm) {
+            Some(Algorithm::Concurrency { lease_ttl }) => Some(lease_ttl),
+            _ => None,
+        };
+        self.charged.iter().filter_map(lease).min()
+    }
+
     pub(crate) async fn renew(&self) -> Result<(), CheckError> {
         if self.apply(Operation::Renew, Some(self.ticket)).await? {
             Ok(())
@@ -188,14 +194,42 @@ impl Taken {
         operation: Operation,
         ticket: Option<Ticket>,
     ) -> Result<bool, CheckError> {
-        let Self { limiter, charged, .. } = self;
+        let (limiter, charged) = (&self.limiter, self.charged_now());
         if self.locally {
             let (local, now) = (limiter.local_store(), limiter.now());
-            return fallback::apply(local, operation, charged, ticket, now);
+            return fallback::apply(local, operation, &charged, ticket, now);
         }
-        let verdict = limiter.apply_exactly(operation, charged, ticket).await?;
+        let verdict = limiter.apply_exactly(operation, &charged, ticket).await?;
         let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
         Ok(enforced.all(|rule| rule.decision().is_allow()))
+    }
+
+    /// What was charged, under the quotas that are now in force: an old one would judge what others
+    /// wrote under the new.
+    fn charged_now(&self) -> AllCharged {
+        let rules = self.limiter.rules();
+        let now = |one: &Charged| {
+            let mut one = one.clone();
+            let is_in_force = rules.iter().any(|rule| Arc::ptr_eq(rule, &one.rule));
+            if !is_in_force
+                && let Some(applied) = rules.charge_by(one.rule.name(), &self.request)
+                && let Applied { rule, key, quota: Some(quota), exception } = applied
+                && key == one.key
+            {
+                (one.rule, one.quota, one.exception) = (rule, Some(quota), exception);
+            }
+            one
+        };
+        self.charged.iter().map(now).collect()
+    }
+
+    /// Tells the store to end leases that it may have made, although its answer was lost. Nothing
+    /// comes of it if it does not answer.
+    pub(crate) fn release_unheard(self) {
+        let background = self.limiter.clone();
+        background.background().run(async move {
+            let _ = self.release().await;
+        });
     }
 }
 
@@ -213,9 +247,40 @@ impl Spent {
     /// Leaves everything spent; of what was charged, the slots are returned as a permit.
     pub(crate) fn keep(mut self) -> Option<Permit> {
         self.kept = true;
-        let slots: AllCharged =
-            self.taken.charged.iter().filter(|one| one.counts_slots()).cloned().collect();
+        let slots = self.slots();
         (!slots.is_empty()).then(|| Permit::new(Taken { charged: slots, ..self.taken.clone() }))
+    }
+
+    /// The slots that are held among what was charged.
+    fn slots(&self) -> AllCharged {
+        let is_slots = |one: &&Charged| one.counts_slots() && !one.cost.is_zero();
+        self.taken.charged.iter().filter(is_slots).cloned().collect()
+    }
+
+    /// Waits, and keeps the leases of what is held, which then last their whole length. Tells
+    /// whether they could be kept: a lease that has ended let another in.
+    pub(crate) async fn wait(&self, wait: Duration) -> Result<bool, CheckError> {
+        let held = Taken { charged: self.slots(), ..self.taken.clone() };
+        let Some(lease) = held.lease() else {
+            sleep(wait).await;
+            return Ok(true);
+        };
+        let ends = Instant::now() + wait;
+        let mut renewed = Instant::now();
+        loop {
+            let left = ends.saturating_duration_since(Instant::now());
+            sleep(left.min(lease / 3)).await;
+            match held.renew().await {
+                Ok(()) => renewed = Instant::now(),
+                Err(error) if error.is_not_held() => return Ok(false),
+                // The slots outlast a store that does not answer for a part of the lease.
+                Err(_) if renewed.elapsed() < lease => {}
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= ends {
+                return Ok(true);
+            }
+        }
     }
 }
 

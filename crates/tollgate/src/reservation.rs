@@ -1,13 +1,12 @@
 //! Spending that is settled when its real cost is known.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Attributes, Cost, Operation, Treatment};
+use tollgate_core::{Applied, Attributes, Cost, Operation};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::hold::{Hold, draw_ticket};
+use crate::hold::{Hold, HoldKind, draw_ticket};
 use crate::limiter::Limiter;
 use crate::permit::Taken;
 use crate::verdict::Verdict;
@@ -85,18 +84,21 @@ impl Limiter {
         let ticket = draw_ticket();
         let verdict = self.decide(Operation::Reserve { ttl }, &charged, Some(ticket)).await?;
         let held = verdict.is_allowed() && !charged.is_empty();
-        let hold = held.then(|| Hold::new(ticket, &charged));
+        let hold = held.then(|| Hold::new(HoldKind::Units, ticket, attributes, &charged));
         Ok(Reservation { verdict, hold })
     }
 
-    /// Settles a reservation at its real cost: gives back what was reserved too much, or takes what
-    /// was reserved too little, as far as it is there.
+    /// Settles a reservation at its real cost: gives back what was reserved too much, as far as it
+    /// still counts, or takes what was reserved too little, as far as it is there.
     ///
     /// # Errors
     ///
     /// [`CheckError::is_not_held`] if the reservation was settled or has ended, or if its rule is
     /// gone; nothing changes then. [`CheckError::is_store_failure`] if the store could not answer.
     pub async fn commit(&self, hold: &Hold, cost: Cost) -> Result<Verdict, CheckError> {
+        if hold.is_slots() {
+            return Err(CheckError::not_held());
+        }
         let charged = self.held(hold, cost);
         let settled = self.apply_exactly(Operation::Settle, &charged, Some(hold.ticket)).await?;
         let found = settled.rules().iter().any(|rule| rule.decision().is_allow());
@@ -120,7 +122,7 @@ impl Limiter {
     /// [`CheckError::is_store_failure`] if the store could not answer.
     pub async fn renew(&self, hold: &Hold) -> Result<(), CheckError> {
         let taken = self.taken(hold, false);
-        if taken.charged.is_empty() {
+        if !hold.is_slots() || taken.charged.is_empty() {
             return Err(CheckError::not_held());
         }
         match taken.renew().await {
@@ -136,36 +138,48 @@ impl Limiter {
     ///
     /// # Errors
     ///
+    /// [`CheckError::is_not_held`] if the hold is a reservation's;
     /// [`CheckError::is_store_failure`] if the store could not answer; the slots then come back
     /// when their lease ends.
     pub async fn release(&self, hold: &Hold) -> Result<(), CheckError> {
+        if !hold.is_slots() {
+            return Err(CheckError::not_held());
+        }
         if !self.store().answers_at_once() {
-            // They may have been taken from this node's own buckets.
-            self.taken(hold, true).release().await?;
+            let local = self.taken(hold, true);
+            // What this node's own buckets hold was taken from them, and nowhere else.
+            if !local.charged.is_empty() && local.renew().await.is_ok() {
+                return local.release().await;
+            }
         }
         self.taken(hold, false).release().await
     }
 
     fn taken(&self, hold: &Hold, locally: bool) -> Taken {
-        let charged = self.held(hold, Cost::ZERO);
-        Taken { limiter: self.clone(), charged, ticket: hold.ticket, locally }
+        Taken {
+            limiter: self.clone(),
+            request: hold.request.clone(),
+            charged: self.held(hold, Cost::ZERO),
+            ticket: hold.ticket,
+            locally,
+        }
     }
 
-    /// The buckets of a hold whose rules are still in force.
+    /// What the rules in force charge for a hold.
     fn held(&self, hold: &Hold, cost: Cost) -> AllCharged {
         let rules = self.rules();
-        let buckets = hold.buckets.iter().filter_map(|bucket| {
-            let rule = Arc::clone(rules.rule_of(&bucket.key)?);
-            let Treatment::Quota(quota) = rule.treatment(bucket.exception) else { return None };
+        let held = hold.rules.iter().filter_map(|held| {
+            let applied = rules.charge_by(&held.name, &hold.request)?;
+            let Applied { rule, key, quota: Some(quota), exception } = applied else { return None };
             Some(Charged {
                 rule,
-                key: bucket.key.clone(),
+                key,
                 quota: Some(quota),
-                exception: bucket.exception,
-                cost: Cost::new(cost.units().saturating_mul(bucket.factor)),
-                factor: bucket.factor,
+                exception,
+                cost: Cost::new(cost.units().saturating_mul(held.factor)),
+                factor: held.factor,
             })
         });
-        buckets.collect()
+        held.filter(|one| one.counts_slots() == hold.is_slots()).collect()
     }
 }

@@ -82,9 +82,18 @@ impl Call for ApiRequest {
     const EXAMPLE: &'static str = EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
+        Self::of(fields, Fields::attributes)
+    }
+}
+
+impl ApiRequest {
+    fn of<'f>(
+        fields: &Fields<'f>,
+        attributes: impl FnOnce(&Fields<'f>, &str) -> Result<Attributes, Mistake>,
+    ) -> Result<Self, Mistake> {
         let domain = fields.domain()?;
         let cost = fields.cost()?;
-        let mut attributes = fields.attributes(Self::EXAMPLE)?;
+        let mut attributes = attributes(fields, EXAMPLE)?;
         if let Some(domain) = domain {
             attributes = attributes.with_domain(domain);
         }
@@ -98,7 +107,7 @@ impl Call for AcquireRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let max_wait = fields.duration_ms("wait_ms", WAIT_MS)?.unwrap_or_default();
-        Ok(Self { request: ApiRequest::read(fields)?, max_wait })
+        Ok(Self { request: ApiRequest::of(fields, Fields::short_attributes)?, max_wait })
     }
 }
 
@@ -107,7 +116,7 @@ impl Call for LeaseRequest {
     const EXAMPLE: &'static str = LEASE_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
-        Ok(Self { lease: fields.hold("lease_id", Self::EXAMPLE)? })
+        Ok(Self { lease: fields.lease("lease_id", Self::EXAMPLE)? })
     }
 }
 
@@ -117,7 +126,7 @@ impl Call for ReserveRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let ttl = fields.duration_ms("ttl_ms", TTL_MS)?.unwrap_or(TTL_DEFAULT);
-        Ok(Self { request: ApiRequest::read(fields)?, ttl })
+        Ok(Self { request: ApiRequest::of(fields, Fields::short_attributes)?, ttl })
     }
 }
 
@@ -127,7 +136,7 @@ impl Call for CommitRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let cost = fields.cost()?;
-        let reservation = fields.hold("reservation_id", Self::EXAMPLE)?;
+        let reservation = fields.reservation("reservation_id", Self::EXAMPLE)?;
         let cost = cost.ok_or_else(|| Mistake::missing("cost", Self::EXAMPLE))?;
         Ok(Self { reservation, cost })
     }
@@ -138,7 +147,7 @@ impl Call for CancelRequest {
     const EXAMPLE: &'static str = RESERVATION_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
-        Ok(Self { reservation: fields.hold("reservation_id", Self::EXAMPLE)? })
+        Ok(Self { reservation: fields.reservation("reservation_id", Self::EXAMPLE)? })
     }
 }
 
