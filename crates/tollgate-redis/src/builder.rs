@@ -8,9 +8,9 @@ use std::time::Duration;
 use tollgate_core::{MAX_CLOCK_SKEW_DEFAULT, StoreError, key};
 
 use crate::cluster::Cluster;
+use crate::coalesce::Coalescer;
 use crate::connection::{Connector, Server};
 use crate::error;
-use crate::script::Script;
 use crate::store::{Inner, RedisStore};
 use crate::target::Target;
 use crate::transport::Transport;
@@ -61,6 +61,7 @@ pub struct RedisStoreBuilder {
     time_source: TimeSource,
     timeout: Duration,
     max_clock_skew: Duration,
+    coalesces: bool,
 }
 
 impl RedisStoreBuilder {
@@ -71,6 +72,7 @@ impl RedisStoreBuilder {
             time_source: TimeSource::default(),
             timeout: Duration::from_millis(50),
             max_clock_skew: MAX_CLOCK_SKEW_DEFAULT,
+            coalesces: true,
         }
     }
 
@@ -99,6 +101,13 @@ impl RedisStoreBuilder {
     /// [`MAX_CLOCK_SKEW_DEFAULT`]. All processes that share the buckets should use the same.
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.max_clock_skew = max_clock_skew;
+        self
+    }
+
+    /// Sets whether checks that arrive while calls are in flight go together in the next one. They
+    /// do unless it is turned off; the decisions are those of one by one either way.
+    pub fn coalescing(mut self, coalesces: bool) -> Self {
+        self.coalesces = coalesces;
         self
     }
 
@@ -160,7 +169,8 @@ impl RedisStoreBuilder {
             Transport { target, timeout: self.timeout, script_reloads: AtomicU64::new(0) };
         let inner = Inner {
             transport,
-            script: Script::new(),
+            coalescer: Coalescer::default(),
+            coalesces: self.coalesces,
             prefix: self.prefix,
             time_source: self.time_source,
             max_clock_skew: self.max_clock_skew,

@@ -15,7 +15,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::script::Script;
+use crate::script::APPLY;
 
 /// How long one attempt to connect may take, apart from the deadline of the calls that wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -250,7 +250,7 @@ impl Connector {
             opened => opened,
         }?;
         // Without the script the first call sends its text, so a refusal here does no harm.
-        match timeout(CONNECT_TIMEOUT, link.send(&Script::load())).await {
+        match timeout(CONNECT_TIMEOUT, link.send(&APPLY.load())).await {
             Ok(Err(error)) if error.is_io_error() => Err(error),
             Ok(_) => Ok(link),
             Err(_) => Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))),

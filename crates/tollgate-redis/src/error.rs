@@ -53,6 +53,22 @@ fn has_no_cluster(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
 }
 
+/// Makes the error of a check that came when too many were waiting for their turn. It was not sent.
+pub(crate) fn too_many_waiting(most: usize) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!("{most} checks wait for redis, which is the most: it is too slow for this load"),
+    )
+}
+
+/// Makes the error of a check whose call was given up with the runtime that made it.
+pub(crate) fn interrupted() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        "the runtime that sent the call has ended, so its answer is lost",
+    )
+}
+
 /// Makes the error of a deadline that passed after the call was sent.
 pub(crate) fn no_answer(server: &str, timeout: std::time::Duration) -> StoreError {
     StoreError::new(

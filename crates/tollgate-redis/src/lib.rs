@@ -84,6 +84,7 @@ mod across;
 mod builder;
 mod call;
 mod cluster;
+mod coalesce;
 mod connection;
 mod error;
 mod key;

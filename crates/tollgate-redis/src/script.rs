@@ -1,5 +1,7 @@
 //! The Lua script and how it is sent.
 
+use std::sync::LazyLock;
+
 use redis::Cmd;
 
 /// The Lua script of the store: the second implementation of
@@ -24,9 +26,20 @@ pub const SCRIPT: &str = concat!(
     include_str!("../lua/apply.lua"),
 );
 
-/// The script with the SHA-1 by which Redis knows it.
+/// The script that spends for many requests in one call.
+const BATCH_SCRIPT: &str =
+    concat!(include_str!("../lua/parts/integer.lua"), include_str!("../lua/batch.lua"));
+
+/// What applies an operation to the charges of one request.
+pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::new(SCRIPT));
+
+/// What spends for many requests.
+pub(crate) static BATCH: LazyLock<Script> = LazyLock::new(|| Script::new(BATCH_SCRIPT));
+
+/// A script with the SHA-1 by which Redis knows it.
 #[derive(Debug)]
 pub(crate) struct Script {
+    text: &'static str,
     sha: String,
 }
 
@@ -40,15 +53,15 @@ pub(crate) enum Form {
 }
 
 impl Script {
-    pub(crate) fn new() -> Self {
-        Self { sha: sha1_smol::Sha1::from(SCRIPT).digest().to_string() }
+    fn new(text: &'static str) -> Self {
+        Self { text, sha: sha1_smol::Sha1::from(text).digest().to_string() }
     }
 
     /// Starts a call of the script; the number of keys, the keys and the arguments follow.
     pub(crate) fn call(&self, form: Form, arg_count: usize, arg_bytes: usize) -> Cmd {
         let (name, script) = match form {
             Form::Sha => ("EVALSHA", self.sha.as_str()),
-            Form::Source => ("EVAL", SCRIPT),
+            Form::Source => ("EVAL", self.text),
         };
         let mut command = Cmd::with_capacity(arg_count + 2, arg_bytes + name.len() + script.len());
         command.arg(name).arg(script);
@@ -56,9 +69,9 @@ impl Script {
     }
 
     /// Makes the command that has Redis remember the script.
-    pub(crate) fn load() -> Cmd {
+    pub(crate) fn load(&self) -> Cmd {
         let mut command = Cmd::new();
-        command.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
+        command.arg("SCRIPT").arg("LOAD").arg(self.text);
         command
     }
 }
@@ -69,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_call_names_the_script_by_sha_or_by_text() {
-        let script = Script::new();
+        let script = &*APPLY;
         assert_eq!(script.sha.len(), 40);
         let by_sha = script.call(Form::Sha, 0, 0).get_packed_command();
         assert_eq!(by_sha, format!("*2\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.sha).as_bytes());
