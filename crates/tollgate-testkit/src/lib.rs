@@ -80,6 +80,7 @@
 //! test their own store turn it off.
 
 pub mod conformance;
+pub mod fault_proxy;
 pub mod model;
 #[cfg(unix)]
 pub mod redis_cluster;
@@ -90,6 +91,7 @@ pub mod timeline;
 mod answer;
 
 pub use crate::answer::Answer;
+pub use crate::fault_proxy::FaultProxy;
 pub use crate::model::Model;
 #[cfg(unix)]
 pub use crate::redis_cluster::RedisCluster;
