@@ -117,14 +117,18 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
             (StoreErrorKind::Refused, "it is a replica: let the URL name the primary")
         }
         Some("OOM") => (StoreErrorKind::Refused, "raise its maxmemory"),
-        Some("NOAUTH" | "WRONGPASS") => {
-            (StoreErrorKind::Refused, "check the user and the password in the URL")
+        Some("NOAUTH" | "WRONGPASS") => (StoreErrorKind::Refused, LOGIN_ADVICE),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            (StoreErrorKind::Refused, LOGIN_ADVICE)
         }
         _ if is_not_permitted(error) => {
             (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
         }
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
             (StoreErrorKind::Refused, "it is a node of a Redis Cluster: write redis+cluster://")
+        }
+        _ if error.detail().is_some_and(|detail| detail.starts_with("No such master")) => {
+            (StoreErrorKind::Refused, "check the name of the master")
         }
         _ if has_no_cluster(error) => {
             (StoreErrorKind::Refused, "it is not a node of a Redis Cluster: write redis://")
@@ -227,9 +231,12 @@ pub(crate) fn corrupt(
     ))
 }
 
+const LOGIN_ADVICE: &str = "check the user and the password";
+
 /// The server's own words, or the system's.
 pub(crate) fn cause(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "wrong password".to_owned(),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }
