@@ -130,6 +130,9 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
         _ if error.detail().is_some_and(|detail| detail.starts_with("No such master")) => {
             (StoreErrorKind::Refused, "check the name of the master")
         }
+        _ if is_function_unknown(error) => {
+            (StoreErrorKind::Refused, "allow its user FUNCTION LOAD")
+        }
         _ if has_no_cluster(error) => {
             (StoreErrorKind::Refused, "it is not a node of a Redis Cluster: write redis://")
         }

@@ -9,7 +9,7 @@ use tollgate_redis::RedisStore;
 use tollgate_testkit::RedisSentinel;
 use tollgate_testkit::redis_sentinel::{MASTER, Passwords};
 
-const TIMEOUT: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What a loaded machine may add to a deadline.
 const SLACK: Duration = Duration::from_millis(500);
@@ -61,10 +61,16 @@ async fn the_store_follows_a_fail_over_and_keeps_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_switch_without_an_outage_is_followed_at_once() {
+async fn a_switch_without_an_outage_is_followed_at_once_with_the_documented_permissions() {
     let redis = RedisSentinel::start().unwrap();
-    let store =
-        RedisStore::sentinel(redis.urls(), MASTER).timeout(TIMEOUT).connect().await.unwrap();
+    let readme = include_str!("../lua/README.md");
+    let mut lines = readme.lines().filter(|line| line.starts_with("ACL SETUSER tollgate "));
+    let line = lines.find(|line| line.contains("sentinel|master")).unwrap();
+    for sentinel in redis.sentinels() {
+        let _ = sentinel.command(&line.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    let urls = redis.urls().into_iter().map(|url| url.replace("://", "://tollgate:password@"));
+    let store = RedisStore::sentinel(urls, MASTER).timeout(TIMEOUT).connect().await.unwrap();
     let before = redis.primary().unwrap();
     let _ = redis.sentinels()[0].command(&["SENTINEL", "FAILOVER", MASTER]).unwrap();
     let _ = redis.wait_for_failover(before).unwrap();
