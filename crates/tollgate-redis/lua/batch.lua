@@ -12,14 +12,14 @@ local TTL_MARGIN_MS = 5000
 
 local call, ceil, fmod, format = redis.call, math.ceil, math.fmod, string.format
 
-local now, max_clock_skew = tonumber(ARGV[1]), tonumber(ARGV[2])
+local now, max_clock_skew = tonumber(ARGV[2]), tonumber(ARGV[3])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
-local quotas, arg_at = {}, 4
-for number = 1, tonumber(ARGV[3]) do
+local quotas, arg_at = {}, 5
+for number = 1, tonumber(ARGV[4]) do
   local scale = tonumber(ARGV[arg_at + 1])
   quotas[number] = {
     units_per_tick = tonumber(ARGV[arg_at]), scale = scale, scale_text = ARGV[arg_at + 1],

@@ -3,7 +3,6 @@ use std::num::NonZeroU16;
 use tollgate_core::{Cost, Quota, Ticket};
 
 use super::*;
-use crate::script::APPLY;
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const TICKET: Ticket = Ticket::new(0x2a);
@@ -21,7 +20,7 @@ fn words(step: Step, charges: &[Charge<'_>]) -> String {
         now: Some(NOW),
     };
     assert!(call.is_supported());
-    let command = call.command(&APPLY, Form::Sha);
+    let command = call.command(&Script::new(), Form::Sha);
     let args = command.args_iter().map(|arg| match arg {
         redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
         _ => panic!("a cursor"),

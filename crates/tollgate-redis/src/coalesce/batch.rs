@@ -16,7 +16,7 @@ use super::waiting::Waiting;
 use crate::TimeSource;
 use crate::key::write_bucket;
 use crate::reply::Numbers;
-use crate::script::{BATCH, Form};
+use crate::script::Form;
 use crate::store::Inner;
 
 /// The most charges of one call, which bounds how long it keeps the server busy: to about 0.5 ms.
@@ -97,13 +97,14 @@ impl Batch {
             })
             .collect();
         let key_bytes: usize = charges().map(|one| inner.prefix.len() + 1 + one.key.len()).sum();
-        let mut command = BATCH.call(
+        let mut command = inner.transport.script.call(
             form,
-            4 + 4 * quotas.len() + 2 * self.steps.len() + 4 * self.charges,
+            5 + 4 * quotas.len() + 2 * self.steps.len() + 4 * self.charges,
             key_bytes + (2 + quotas.len() + self.charges) * ARG_BYTES_PER_CHARGE,
         );
         command.arg(self.charges);
         charges().for_each(|charge| write_bucket(&mut command, &inner.prefix, charge.key));
+        command.arg("batch");
         match inner.time_source {
             TimeSource::Server => command.arg(""),
             TimeSource::Client => command.arg(self.now.as_micros()),
