@@ -16,7 +16,7 @@ pub struct BreakerSettings {
     pub error_ratio: Option<Fraction>,
     /// For how long a call counts in `error_ratio`, to a tenth. The default is 10 s.
     pub window: Duration,
-    /// The mean time between two probes of a store that is not asked. The default is 500 ms.
+    /// The mean time between two probes of a store that is not asked. The default is 100 ms.
     pub probe_interval: Duration,
 }
 
@@ -30,8 +30,8 @@ impl BreakerSettings {
     /// The window unless set otherwise: 10 s.
     pub const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
 
-    /// The mean time between two probes unless set otherwise: 500 ms.
-    pub const PROBE_INTERVAL_DEFAULT: Duration = Duration::from_millis(500);
+    /// The mean time between two probes unless set otherwise: 100 ms.
+    pub const PROBE_INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
 
     /// Returns the pause before a probe: between half and one and a half of the mean, as `luck`
     /// wants, so that the nodes do not probe in step.
@@ -273,7 +273,7 @@ mod tests {
     fn a_probe_comes_after_half_to_one_and_a_half_of_the_mean() {
         let settings = BreakerSettings::default();
         let pauses: Vec<_> = (0..5_000).map(|luck| settings.pause(luck)).collect();
-        assert_eq!(pauses.iter().min(), Some(&Duration::from_millis(250)));
-        assert_eq!(pauses.iter().max(), Some(&Duration::from_millis(750)));
+        assert_eq!(pauses.iter().min(), Some(&Duration::from_millis(50)));
+        assert_eq!(pauses.iter().max(), Some(&Duration::from_millis(150)));
     }
 }

@@ -87,6 +87,7 @@ mod cluster;
 mod connection;
 mod error;
 mod key;
+mod membership;
 mod reply;
 mod script;
 mod store;

@@ -76,6 +76,11 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Tells whether the buckets are spread over the nodes of a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.inner.transport.target, Target::Cluster(_))
+    }
+
     /// Returns how often a server had forgotten the script and was sent its text, since the store
     /// was made. That happens after `SCRIPT FLUSH` or a failover, and fails no call.
     pub fn script_reloads(&self) -> u64 {

@@ -10,7 +10,6 @@ use tollgate_core::{Algorithm, Operation, Quota, Ticket};
 
 use crate::charged::AllCharged;
 use crate::error::CheckError;
-use crate::fallback;
 use crate::hold::Hold;
 use crate::limiter::Limiter;
 
@@ -190,8 +189,7 @@ impl Taken {
     ) -> Result<bool, CheckError> {
         let Self { limiter, charged, .. } = self;
         if self.locally {
-            let (local, now) = (limiter.local_store(), limiter.now());
-            return fallback::apply(local, operation, charged, ticket, now);
+            return limiter.apply_locally(operation, charged, ticket);
         }
         let verdict = limiter.apply_exactly(operation, charged, ticket).await?;
         let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());

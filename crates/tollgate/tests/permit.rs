@@ -151,6 +151,8 @@ async fn g10_slots_that_this_node_granted_without_its_store_are_released_and_ren
     assert_eq!(remaining(&limiter).await, 1, "what was held here is released");
     assert!(limiter.renew(&hold).await.unwrap_err().is_store_failure());
     up.store(true, Ordering::SeqCst);
+    // The breaker is open by now; a probe closes it.
+    sleep(seconds(1)).await;
     assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
     limiter.release(&hold).await.unwrap();
 }
