@@ -7,7 +7,7 @@ use tollgate_core::{StoreError, StoreErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// Send the same call with the script's text; it was not executed.
-    SendSource,
+    SendText,
     /// Send it to the node of the cluster that the error names; it was not executed.
     Follow,
     /// Send it to the node that takes over its slot and is named; it was not executed.
@@ -25,7 +25,8 @@ pub(crate) enum Remedy {
 impl Remedy {
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
-            ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendSource,
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendText,
+            _ if is_function_unknown(error) => Self::SendText,
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Follow,
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Reconnect,
@@ -34,6 +35,11 @@ impl Remedy {
             _ => Self::GiveUp,
         }
     }
+}
+
+/// Tells whether the server has forgotten the library. That has no code of its own.
+fn is_function_unknown(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.starts_with("Function not found"))
 }
 
 /// Tells whether the server answered that it cannot serve anybody now.
@@ -78,12 +84,14 @@ pub(crate) fn no_connection(server: &str, timeout: std::time::Duration) -> Store
 /// Makes the error of an attempt to connect that failed.
 pub(crate) fn not_connected(server: &str, error: &RedisError) -> StoreError {
     if error.is_io_error() {
+        let cause = cause(error);
+        let advice = match cause.contains("certificate") || cause.contains("alert") {
+            true => "check the CA, the client's certificate and the host that the URL names",
+            false => "see whether it runs and can be reached",
+        };
         return StoreError::new(
             StoreErrorKind::Unavailable,
-            format!(
-                "cannot connect to redis at {server} ({}): see whether it runs and can be reached",
-                cause(error)
-            ),
+            format!("cannot connect to redis at {server} ({cause}): {advice}"),
         );
     }
     answered(server, error)
@@ -152,6 +160,17 @@ pub(crate) fn unsupported() -> StoreError {
     StoreError::invalid(
         "the redis store knows less operations and algorithms than tollgate_core: \
          use versions of one release",
+    )
+}
+
+/// Makes the error of a call that is one too many.
+pub(crate) fn too_many(servers: &str, most: usize) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!(
+            "{most} calls to redis at {servers} are under way, which is the most there may be: \
+             see whether it is overloaded, or raise in_flight_max"
+        ),
     )
 }
 

@@ -33,7 +33,7 @@ impl RedisStore {
         let inner = &self.inner;
         let nodes = format!("{}:{NODES}", inner.prefix);
         let slot = match inner.transport.target {
-            Target::Single(_) => HashSlot::ANY,
+            Target::Single(_) | Target::Sentinel(_) => HashSlot::ANY,
             Target::Cluster(_) => HashSlot::of(&inner.prefix, NODES),
         };
         let call = Members { inner, slot, deadline: inner.transport.deadline() };

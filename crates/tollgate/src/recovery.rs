@@ -83,6 +83,12 @@ impl Limiter {
 
     /// Asks the store for a write, as a check would.
     async fn probe(&self) -> Result<(), StoreError> {
+        // Without a connection this begins to make one, rather than after a pause. Of a cluster all
+        // nodes would have to answer.
+        #[cfg(feature = "redis")]
+        if let Some(redis) = self.store().as_redis().filter(|redis| !redis.is_cluster()) {
+            redis.ping().await?;
+        }
         let quota = Quota::from_rate(tollgate_core::Rate::per_second(1_000).map_err(refused)?);
         let quota = quota.map_err(refused)?;
         // No rule's key begins like this.

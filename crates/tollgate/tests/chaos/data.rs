@@ -22,7 +22,7 @@ async fn forgotten_scripts_are_sent_again_and_fail_nothing() {
     report.assert_good(0);
     assert_eq!(report.count(Mode::Exact), report.samples.len());
     let reloads: u64 =
-        nodes.iter().map(|node| node.store().as_redis().unwrap().script_reloads()).sum();
+        nodes.iter().map(|node| node.store().as_redis().unwrap().status().script_reloads).sum();
     assert!(reloads >= 10, "{reloads} reloads after 10 flushes");
 }
 
