@@ -1,5 +1,7 @@
 //! Whether the store answers, whether it is asked, and what is logged about it.
 
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,9 +11,14 @@ use tollgate_core::{
     Breaker, BreakerSettings, Decision, Operation, StoreError, StoreErrorKind, Timestamp,
 };
 
+use crate::status::StatusChange;
+
 /// How often a failure that concerns single keys, or a store that fails now and then, is logged at
 /// most.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many changes are remembered for operators.
+const CHANGES_MAX: usize = 32;
 
 /// What the last answers of the store tell of it.
 #[derive(Debug)]
@@ -38,6 +45,17 @@ struct State {
     failure: Option<Failure>,
     /// When the breaker opened, if it is open.
     opened: Option<Instant>,
+    /// The last changes, the oldest first.
+    changes: VecDeque<(Instant, StatusChange)>,
+}
+
+impl State {
+    fn note(&mut self, change: StatusChange) {
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((Instant::now(), change));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +93,12 @@ impl Warnings {
 
 impl Health {
     pub(crate) fn new(store: &'static str, settings: BreakerSettings) -> Self {
-        let state = State { breaker: Breaker::new(settings), failure: None, opened: None };
+        let state = State {
+            breaker: Breaker::new(settings),
+            failure: None,
+            opened: None,
+            changes: VecDeque::new(),
+        };
         Self {
             store,
             started: Instant::now(),
@@ -132,6 +155,18 @@ impl Health {
         *self.state().breaker.settings()
     }
 
+    /// Returns the last changes with the time since each, the oldest first.
+    pub(crate) fn changes(&self) -> Vec<(Duration, StatusChange)> {
+        let state = self.state();
+        state.changes.iter().map(|(at, change)| (at.elapsed(), *change)).collect()
+    }
+
+    /// Remembers that another number of nodes is alive.
+    pub(crate) fn note_nodes(&self, nodes: NonZeroU32) {
+        self.state().note(StatusChange::Nodes(nodes));
+        tracing::info!(nodes, "number of live nodes changed, local shares follow");
+    }
+
     /// Notes that the store answered something that no check depends on.
     pub(crate) fn note_sign_of_life(&self) {
         self.last_answer_us.store(self.now_us().max(1), Ordering::Relaxed);
@@ -154,6 +189,7 @@ impl Health {
         let Some(failure) = ended else { return };
         self.failing.store(false, Ordering::Relaxed);
         if failure.logged {
+            state.note(StatusChange::Answers);
             tracing::info!(store = self.store, "store answers again, decisions are exact");
         }
     }
@@ -179,15 +215,16 @@ impl Health {
 
     fn note_failure_of_all(&self, kind: StoreErrorKind, error: &StoreError) -> bool {
         let mut state = self.state();
-        let logged = match state.failure {
-            Some(failure) => failure.logged,
-            // One that fails now and then must not fill the log.
-            None => self.failure_warnings.due(self.now_us()).is_some_and(|failures| {
-                tracing::warn!(store = self.store, kind = kind.as_str(), failures, %error,
-                    "store does not answer, rules decide by their policy");
-                true
-            }),
-        };
+        let mut logged = state.failure.is_some_and(|failure| failure.logged);
+        // One that fails now and then must not fill the log.
+        if state.failure.is_none()
+            && let Some(failures) = self.failure_warnings.due(self.now_us())
+        {
+            logged = true;
+            state.note(StatusChange::Fails(kind));
+            tracing::warn!(store = self.store, kind = kind.as_str(), failures, %error,
+                "store does not answer, rules decide by their policy");
+        }
         state.failure = Some(Failure { kind, logged });
         self.failing.store(true, Ordering::Relaxed);
         if !state.breaker.failed(self.now()) {
@@ -196,6 +233,7 @@ impl Health {
         state.opened = Some(Instant::now());
         self.open.store(true, Ordering::Relaxed);
         self.openings.fetch_add(1, Ordering::Relaxed);
+        state.note(StatusChange::BreakerOpened(kind));
         tracing::warn!(store = self.store, kind = kind.as_str(), %error,
             "breaker opened, the store is not asked until a probe succeeds");
         true
@@ -210,6 +248,7 @@ impl Health {
         let was_open = state.breaker.close();
         self.open.store(false, Ordering::Relaxed);
         if was_open {
+            state.note(StatusChange::BreakerClosed);
             let open_ms = opened.map_or(0, |opened| millis(opened.elapsed()));
             tracing::info!(
                 store = self.store,
@@ -291,6 +330,17 @@ mod tests {
         assert!(health.is_open(), "an answer to a call from before the opening");
         assert_eq!(health.failure(), Some(StoreErrorKind::Timeout));
         health.close();
+        let changes: Vec<StatusChange> =
+            health.changes().into_iter().map(|(_, change)| change).collect();
+        let kind = StoreErrorKind::Timeout;
+        assert_eq!(
+            changes,
+            [
+                StatusChange::Fails(kind),
+                StatusChange::BreakerOpened(kind),
+                StatusChange::BreakerClosed
+            ]
+        );
         assert!(!health.is_open());
         assert_eq!((health.failure(), health.open_for()), (None, None));
     }

@@ -130,5 +130,5 @@ pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
-pub use crate::status::Status;
+pub use crate::status::{Status, StatusChange};
 pub use crate::verdict::{Mode, RuleDecision, Verdict};

@@ -208,7 +208,7 @@ impl Limiter {
             Ok(count) => {
                 self.health().note_sign_of_life();
                 if let Some(nodes) = self.nodes().observe(count, Instant::now()) {
-                    tracing::info!(nodes, "number of live nodes changed, local shares follow");
+                    self.health().note_nodes(nodes);
                 }
             }
             Err(error) => {

@@ -9,7 +9,7 @@ use crate::limiter::Limiter;
 use crate::verdict::Mode;
 
 /// How it stands between a limiter and its store, from [`Limiter::status`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
     /// How the store fails, if it does.
@@ -31,6 +31,38 @@ pub struct Status {
     pub debts_charged: u64,
     /// How often such a bucket could not be noted, since a million of them were.
     pub debts_forgotten: u64,
+    /// The last 32 changes with the time since each, the oldest first. Failures now and then count
+    /// as one change in ten seconds.
+    pub changes: Vec<(Duration, StatusChange)>,
+}
+
+/// What changed between a limiter and its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StatusChange {
+    /// The store failed after it had answered. The rules decide by their failure policies.
+    Fails(StoreErrorKind),
+    /// The store answers again.
+    Answers,
+    /// The store failed too often and is not asked any more.
+    BreakerOpened(StoreErrorKind),
+    /// The store is asked again, after a probe succeeded.
+    BreakerClosed,
+    /// So many nodes are alive.
+    Nodes(NonZeroU32),
+}
+
+impl StatusChange {
+    /// Returns the change as a lower-case word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fails(_) => "fails",
+            Self::Answers => "answers",
+            Self::BreakerOpened(_) => "breaker_opened",
+            Self::BreakerClosed => "breaker_closed",
+            Self::Nodes(_) => "nodes",
+        }
+    }
 }
 
 impl Limiter {
@@ -59,6 +91,7 @@ impl Limiter {
             debts: debts.len(),
             debts_charged: debts.charged(),
             debts_forgotten: debts.forgotten(),
+            changes: health.changes(),
         }
     }
 

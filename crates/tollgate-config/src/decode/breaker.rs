@@ -85,6 +85,10 @@ impl Decoder<'_> {
         failures
     }
 
+    #[expect(
+        clippy::option_option,
+        reason = "none is a value that can be written, and a mistake is none"
+    )]
     fn error_ratio(&mut self, node: &Node) -> Option<Option<Fraction>> {
         let text = self.text(node, "`error_ratio`", "a number or `off`")?;
         if text == "off" {
