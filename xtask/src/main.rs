@@ -1,12 +1,15 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | chaos |
+//! scenario | plots | fuzz`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+mod chaos;
 mod fuzz;
 #[cfg(test)]
 mod guarantees;
 mod lint;
 mod plots;
+mod scenario;
 mod setup;
 mod step;
 mod test;
@@ -21,6 +24,9 @@ Usage: cargo xtask COMMAND
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)
+  chaos   kill, stop, fill and cut off Redis under load (part of test)
+  scenario
+          run three replicas under one limit, and draw docs/img/scenario.svg
   plots   draw the plots of docs/algorithms.md
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given";
@@ -32,6 +38,8 @@ fn main() -> ExitCode {
         ["lint"] => lint::run(),
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
+        ["chaos"] => chaos::run(),
+        ["scenario"] => scenario::run(),
         ["plots"] => plots::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),

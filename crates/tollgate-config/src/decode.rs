@@ -2,6 +2,7 @@
 
 mod address;
 mod algorithm;
+mod breaker;
 mod cost;
 mod doubt;
 mod duration;
@@ -45,6 +46,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
     &store::STORE,
+    &breaker::BREAKER,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,

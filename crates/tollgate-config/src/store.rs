@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tollgate_core::BreakerSettings;
+
 /// Where the buckets are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreConfig {
@@ -21,6 +23,8 @@ pub enum StoreConfig {
         prefix: String,
         /// Whose clock decides.
         time_source: TimeSource,
+        /// When a server that fails is not asked any more.
+        breaker: BreakerSettings,
     },
 }
 

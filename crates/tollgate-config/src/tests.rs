@@ -56,11 +56,11 @@ fn the_example_has_the_documented_rules_and_no_warning() {
 #[test]
 fn yaml_and_toml_of_one_content_give_one_configuration() {
     let yaml = "
-store: { kind: redis, url: redis://127.0.0.1:6379, timeout: 20ms }
+store: { kind: redis, url: redis://127.0.0.1:6379, timeout: 20ms, breaker: { failures: 3 } }
 rules: [{ name: a, match: { path: [/x, /y] }, key: ip, limit: 5/s, burst: 7, local_share: 0.25 }]
 ";
     let toml = r#"
-store = { kind = "redis", url = "redis://127.0.0.1:6379", timeout = "20ms" }
+store = { kind = "redis", url = "redis://127.0.0.1:6379", timeout = "20ms", breaker = { failures = 3 } }
 [[rules]]
 name = "a"
 match.path = ["/x", "/y"]

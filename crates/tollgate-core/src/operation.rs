@@ -31,6 +31,9 @@ pub enum Operation {
     /// it is there. Denies,
     /// and changes nothing, where no reservation stands. A cost of 0 cancels.
     Settle,
+    /// Spends every cost whether it fits or not, but no more than the whole units there are. It
+    /// always allows: what it charges has happened already.
+    Take,
 }
 
 impl Operation {

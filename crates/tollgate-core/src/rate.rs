@@ -54,6 +54,10 @@ impl Rate {
     /// The longest period: 366 days.
     pub const PERIOD_MAX: Duration = Duration::from_secs(366 * 86_400);
 
+    /// The lowest rate: 1 unit per [`PERIOD_MAX`](Self::PERIOD_MAX).
+    pub(crate) const LOWEST: Self =
+        Self { units: 1, period_us: Self::PERIOD_MAX.as_secs() * MICROS_PER_SECOND };
+
     /// The highest rate, in units per second.
     pub const UNITS_PER_SECOND_MAX: u64 = 1_000_000_000;
 

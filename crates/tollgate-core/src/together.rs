@@ -110,6 +110,9 @@ pub fn decide_together(
         Operation::Release => charged.for_each(|(charge, view, _)| {
             effects.push(view.release(charge.cost), RecordChange::Keep);
         }),
+        Operation::Take => charged.for_each(|(charge, view, _)| {
+            effects.push(view.take(charge.cost), RecordChange::Keep);
+        }),
         Operation::Settle => charged.for_each(|(charge, view, record)| match record {
             Some(record) => {
                 effects.push(view.settle(record, charge.cost), RecordChange::Remove);

@@ -165,7 +165,7 @@ for i = 1, count do
     charge.removes_record = charge.recorded
     -- A reservation without its record was settled meanwhile.
     action = charge.record_key and not charge.recorded and 'keep' or 'undo'
-  elseif operation ~= 'release' then
+  elseif operation ~= 'release' and operation ~= 'take' then
     return redis.error_reply('ERR apply.lua knows no operation ' .. tostring(operation))
   end
 

@@ -110,6 +110,7 @@ mod error;
 mod health;
 mod key;
 mod lookup;
+mod membership;
 mod reply;
 mod script;
 mod sentinel;

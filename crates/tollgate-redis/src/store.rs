@@ -107,6 +107,11 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Tells whether the buckets are spread over the nodes of a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.inner.transport.target, Target::Cluster(_))
+    }
+
     /// Returns what is known of the connections and the calls.
     pub fn status(&self) -> RedisStatus {
         self.inner.transport.status()

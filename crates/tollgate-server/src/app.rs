@@ -35,7 +35,7 @@ struct Once(AtomicBool);
 
 impl App {
     pub(crate) fn new(limiter: Limiter, backend: Backend, trusted_proxies: Vec<IpNet>) -> Self {
-        let metrics = Metrics::new(limiter.store().kind(), backend.memory(), &limiter.rules());
+        let metrics = Metrics::new(&limiter, backend.memory());
         Self {
             limiter,
             backend,

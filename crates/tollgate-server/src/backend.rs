@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::{Limiter, MemoryStore, RedisStore, RuleError, RuleSet, StoreError};
-use tollgate_config::StoreConfig;
+use tollgate::{Limiter, MemoryStore, RedisStore, RuleError, StoreError};
+use tollgate_config::{Config, StoreConfig};
 
 /// The store of a service, of a known kind.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ impl Backend {
             StoreConfig::Memory { keys_max } => {
                 Self::Memory(Arc::new(MemoryStore::builder().keys_max(*keys_max).build()))
             }
-            StoreConfig::Redis { url, timeout, prefix, time_source } => {
+            StoreConfig::Redis { url, timeout, prefix, time_source, .. } => {
                 let time_source = match time_source {
                     tollgate_config::TimeSource::Server => tollgate::TimeSource::Server,
                     tollgate_config::TimeSource::Client => tollgate::TimeSource::Client,
@@ -37,8 +37,11 @@ impl Backend {
     }
 
     /// Makes a limiter on this store.
-    pub(crate) fn limiter(&self, rules: &RuleSet) -> Result<Limiter, RuleError> {
-        let limiter = Limiter::builder();
+    pub(crate) fn limiter(&self, config: &Config) -> Result<Limiter, RuleError> {
+        let limiter = match &config.store {
+            StoreConfig::Redis { breaker, .. } => Limiter::builder().breaker(*breaker),
+            StoreConfig::Memory { .. } => Limiter::builder(),
+        };
         let limiter = match self {
             Self::Memory(store) => limiter.store(Arc::clone(store)),
             Self::Redis(store) => limiter.store(Arc::clone(store)),
@@ -46,7 +49,7 @@ impl Backend {
         };
         let limiter = limiter.build()?;
         // The set has been made, so that its shadow limits are rules of it already.
-        limiter.replace_rules(rules.clone());
+        limiter.replace_rules(config.rules.clone());
         Ok(limiter)
     }
 

@@ -62,7 +62,7 @@ impl Server {
     /// configured.
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
         let backend = Backend::new(&config.store)?;
-        let limiter = backend.limiter(&config.rules)?;
+        let limiter = backend.limiter(config)?;
         let server = Self::listen(config, limiter, backend).await?;
         if let Err(error) = server.app.backend.ping().await {
             tracing::warn!(%error, "store does not answer yet, rules decide by their policy");
@@ -154,7 +154,7 @@ impl Server {
 pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
     let backend = Backend::new(&config.store)?;
     backend.ping().await?;
-    Ok(backend.limiter(&config.rules)?)
+    Ok(backend.limiter(config)?)
 }
 
 async fn listen(

@@ -211,6 +211,7 @@ impl Model {
             }
             Operation::Reserve { ttl } => self.notes.reserve(contents_now, charge, ttl, now),
             Operation::Settle => self.notes.settle(contents_now, charge, now),
+            Operation::Take => take(contents_now, charge),
             // An operation that the rules do not know yet changes nothing.
             _ => look(contents_now, charge),
         };
@@ -268,6 +269,15 @@ fn spend(contents: &mut dyn Contents, charge: &Charge<'_>) -> Answer {
             }
         }
     }
+}
+
+fn take(contents: &mut dyn Contents, charge: &Charge<'_>) -> Answer {
+    let delay = contents.delay();
+    let units = charge.cost.units().min(contents.remaining());
+    if units > 0 {
+        contents.take(units);
+    }
+    Answer::Allow { remaining: contents.remaining(), reset_after: contents.reset_after(), delay }
 }
 
 fn look(contents: &dyn Contents, charge: &Charge<'_>) -> Answer {

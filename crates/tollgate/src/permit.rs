@@ -11,7 +11,6 @@ use tollgate_core::{Algorithm, Applied, Attributes, Operation, Quota, Ticket};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::fallback;
 use crate::hold::{Hold, HoldKind};
 use crate::limiter::Limiter;
 
@@ -196,8 +195,7 @@ impl Taken {
     ) -> Result<bool, CheckError> {
         let (limiter, charged) = (&self.limiter, self.charged_now());
         if self.locally {
-            let (local, now) = (limiter.local_store(), limiter.now());
-            return fallback::apply(local, operation, &charged, ticket, now);
+            return limiter.apply_locally(operation, &charged, ticket);
         }
         let verdict = limiter.apply_exactly(operation, &charged, ticket).await?;
         let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());

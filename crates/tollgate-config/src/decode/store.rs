@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::key;
+use tollgate_core::{BreakerSettings, key};
 
 use crate::decode::fields::{Fields, Shape};
 use crate::decode::{Decoder, redis_url};
@@ -12,7 +12,7 @@ use crate::tree::{Node, Value};
 
 pub(super) const STORE: Shape = Shape {
     what: "`store`",
-    fields: &["kind", "url", "timeout", "prefix", "time_source", "keys_max"],
+    fields: &["kind", "url", "timeout", "prefix", "time_source", "breaker", "keys_max"],
     synonyms: &[
         ("type", "kind"),
         ("backend", "kind"),
@@ -28,6 +28,7 @@ pub(super) const STORE: Shape = Shape {
         ("db", "url"),
         ("deadline", "timeout"),
         ("timeout_ms", "timeout"),
+        ("circuit_breaker", "breaker"),
         ("key_prefix", "prefix"),
         ("namespace", "prefix"),
         ("max_keys", "keys_max"),
@@ -37,7 +38,7 @@ pub(super) const STORE: Shape = Shape {
 
 const KINDS: &[&str] = &["memory", "redis", "redis_sentinel", "redis_cluster"];
 const MEMORY_FIELDS: &[&str] = &["keys_max"];
-const REDIS_FIELDS: &[&str] = &["url", "timeout", "prefix", "time_source"];
+const REDIS_FIELDS: &[&str] = &["url", "timeout", "prefix", "time_source", "breaker"];
 
 impl Decoder<'_> {
     pub(super) fn store(&mut self, node: &Node) -> Option<StoreConfig> {
@@ -113,11 +114,16 @@ impl Decoder<'_> {
                 }),
             None => Some(TimeSource::default()),
         };
+        let breaker = match fields.value("breaker", self) {
+            Some(node) => self.breaker(node),
+            None => Some(BreakerSettings::default()),
+        };
         Some(StoreConfig::Redis {
             url: url?,
             timeout: timeout?,
             prefix: prefix?,
             time_source: time_source?,
+            breaker: breaker?,
         })
     }
 
