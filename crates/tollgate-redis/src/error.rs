@@ -241,7 +241,8 @@ pub(crate) fn corrupt(
         ),
         ("record", _) => (
             record?,
-            "does not hold <units>:<since>:<end>, so it is not the note of a ticket".to_owned(),
+            "does not hold <units>:<since>:<queue end>:<end>, so it is not the note of a ticket"
+                .to_owned(),
         ),
         _ => return None,
     };
