@@ -204,3 +204,14 @@ async fn g10_slots_that_were_granted_here_are_renewed_here_when_the_store_is_bac
     limiter.release(&hold).await.unwrap();
     assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
 }
+
+#[tokio::test(start_paused = true)]
+async fn slots_of_rules_that_are_never_decided_here_are_released_in_the_store() {
+    let open = slots("exports", 1, 30).with_failure_policy(tollgate::FailurePolicy::Open);
+    let (limiter, _) = limiter([open]);
+    let hold = permit(&limiter).await.into_hold();
+    limiter.renew(&hold).await.unwrap();
+    limiter.release(&hold).await.unwrap();
+    assert_eq!(remaining(&limiter).await, 1);
+    assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
+}
