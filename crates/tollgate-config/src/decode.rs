@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
+pub(crate) use crate::decode::listen::collide;
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::source::Format;

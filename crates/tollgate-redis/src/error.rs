@@ -137,9 +137,7 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
         _ if error.kind() == ErrorKind::AuthenticationFailed => {
             (StoreErrorKind::Refused, LOGIN_ADVICE)
         }
-        _ if is_not_permitted(error) => {
-            (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
-        }
+        _ if is_not_permitted(error) => (StoreErrorKind::Refused, PERMISSION_ADVICE),
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
             (StoreErrorKind::Refused, "it is a node of a Redis Cluster: write redis+cluster://")
         }
@@ -251,6 +249,9 @@ pub(crate) fn corrupt(
         format!("the redis key {key:?} {what}: remove the key, or choose another prefix"),
     ))
 }
+
+const PERMISSION_ADVICE: &str = "allow its user the commands that lua/README.md lists, on the keys \
+                                 PREFIX:* and {PREFIX:*";
 
 const LOGIN_ADVICE: &str = "check the user and the password";
 
