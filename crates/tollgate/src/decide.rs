@@ -49,6 +49,11 @@ impl Limiter {
             .map_err(|source| CheckError::store(None, source))
     }
 
+    /// Tells whether requests ask the store. While they do not, a probe does.
+    pub(crate) fn is_asked(&self) -> bool {
+        !(self.health().is_open() && self.keep_probing())
+    }
+
     /// Asks the store for the decisions on all that is not blocked.
     async fn apply(
         &self,
@@ -69,7 +74,7 @@ impl Limiter {
             });
         }
         self.keep_announcing();
-        if self.health().is_open() && self.keep_probing() {
+        if !self.is_asked() {
             return Err(self.health().not_asked());
         }
         let answer = self.store().apply(operation, &charges, now, self.deadline()).await;

@@ -206,7 +206,10 @@ impl Limiter {
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
-        let done = self.store().reset(&keys, self.deadline()).await;
+        let done = match self.is_asked() {
+            true => self.store().reset(&keys, self.deadline()).await,
+            false => Err(self.health().not_asked()),
+        };
         done.map_err(|source| CheckError::store(None, source))
     }
 

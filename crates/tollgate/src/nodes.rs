@@ -1,6 +1,7 @@
 //! How many nodes share the budget.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const FEWER_AFTER: Duration = Duration::from_secs(3);
 pub(crate) struct Nodes {
     assumed: NonZeroU32,
     seen: Mutex<Option<Seen>>,
+    /// Whether the last announcement was refused by a store that answers otherwise.
+    refused: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +35,7 @@ struct Seen {
 
 impl Nodes {
     pub(crate) const fn new(assumed: NonZeroU32) -> Self {
-        Self { assumed, seen: Mutex::new(None) }
+        Self { assumed, seen: Mutex::new(None), refused: AtomicBool::new(false) }
     }
 
     /// Returns the last number that the store told.
@@ -62,6 +65,13 @@ impl Nodes {
         };
         let before = seen.replace(Seen { count: known, fewer });
         (before.map(|before| before.count) != Some(known)).then_some(known)
+    }
+
+    /// Notes whether a store that answers otherwise refused the announcement, and tells whether that
+    /// is new.
+    pub(crate) fn note_refusal(&self, refused: bool) -> bool {
+        // Ordering: a hint for the log.
+        !self.refused.swap(refused, Ordering::Relaxed) && refused
     }
 
     /// Notes that the store did not answer: what it tells next may be incomplete.

@@ -207,12 +207,17 @@ impl Limiter {
         match told {
             Ok(count) => {
                 self.health().note_sign_of_life();
+                self.nodes().note_refusal(false);
                 if let Some(nodes) = self.nodes().observe(count, Instant::now()) {
                     self.health().note_nodes(nodes);
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "this node could not announce itself");
+                let refused = self.health().failure().is_none();
+                if self.nodes().note_refusal(refused) {
+                    tracing::warn!(%error, "this node cannot announce itself, so the nodes may \
+                        share a quota among too few while the store does not answer");
+                }
                 self.nodes().lost();
             }
         }

@@ -201,7 +201,9 @@ async fn while_the_breaker_is_open_every_policy_answers_at_once() {
     assert_eq!(remote.calls(), 10);
     let error = limiter.refund(&open, Cost::ONE).await.unwrap_err();
     assert!(error.is_store_failure());
-    assert_eq!(remote.calls(), 10, "a refund does not wait for the store either");
+    let error = limiter.reset(&open).await.unwrap_err();
+    assert!(error.is_store_failure());
+    assert_eq!(remote.calls(), 10, "a refund and a reset do not wait for the store either");
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,8 +117,9 @@ pub(super) fn write(limiter: &Limiter) -> Vec<u8> {
         debts_forgotten: status.debts_forgotten,
     };
     let changes = status.changes.iter().map(|(ago, change)| ChangeStatus::of(*ago, *change));
-    let rules_told = rules.iter().map(|rule| RuleStatus::of(limiter, rule)).collect();
-    let told = Status { store, nodes, local, rules: rules_told, changes: changes.collect() };
+    let mut rules: Vec<_> = rules.iter().map(|rule| RuleStatus::of(limiter, rule)).collect();
+    rules.sort_by_key(|rule| rule.domain);
+    let told = Status { store, nodes, local, rules, changes: changes.collect() };
     // Writing words and numbers to memory cannot fail.
     let mut body = serde_json::to_vec(&told).unwrap_or_default();
     body.push(b'\n');

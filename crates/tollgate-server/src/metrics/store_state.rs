@@ -98,6 +98,7 @@ impl Collector for StoreState {
         let mut counters = vec![
             ("breaker_openings", "How often the store was given up.", status.openings),
             ("local_debts_charged", "Units charged to the store afterwards.", status.debts_charged),
+            ("local_debts_forgotten", "Buckets too many to be charged.", status.debts_forgotten),
         ];
         if let Some(redis) = self.limiter.store().as_redis() {
             let redis = redis.status();

@@ -326,3 +326,48 @@ async fn the_status_of_a_service_in_memory_tells_of_no_redis() {
     assert_eq!((status["store"].get("redis"), &status["store"]["answers"]), (None, &true.into()));
     assert_eq!(status["nodes"], serde_json::json!({"counted": 1, "known": false}));
 }
+
+/// The names in a JSON value, those of nested ones after a dot; the items of a list count as one.
+fn names(value: &serde_json::Value, within: &str, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = format!("{within}.{name}");
+                names(value, &name, found);
+                found.insert(name);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            items.iter().for_each(|item| names(item, within, found));
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_status_has_the_fields_of_a_real_one() {
+    let documentation = include_str!("../../../../docs/http-api.md");
+    let (_, section) = documentation.split_once("## GET /v1/status").unwrap();
+    let (_, block) = section.split_once("```json\n").unwrap();
+    let documented = serde_json::from_str(block.split_once("```").unwrap().0).unwrap();
+
+    let mut server = RedisServer::start().unwrap();
+    let config = format!(
+        "store: {{ kind: redis, url: \"{}\" }}\nrules: [{{ name: all, limit: 9/min }}]",
+        server.url()
+    );
+    let service = Service::start(&config).await;
+    wait_for(&service, "tollgate_nodes", 1.0).await;
+    server.kill().unwrap();
+    for _ in 0..10 {
+        service.post("/v1/check", r#"{"attributes":{"path":"/"}}"#).await;
+    }
+    let [mut told, mut real] = [const { std::collections::BTreeSet::new() }; 2];
+    names(&documented, "", &mut told);
+    names(&service.admin("/v1/status").await.json(), "", &mut real);
+    // Whether the node had announced itself by then is left to chance.
+    for set in [&mut told, &mut real] {
+        set.remove(".changes.nodes");
+    }
+    assert_eq!(told, real);
+}

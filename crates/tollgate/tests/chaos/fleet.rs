@@ -41,15 +41,27 @@ pub(crate) fn bound(elapsed: Duration, outages: u64) -> u64 {
     BURST + over(elapsed) + outages * (2 * BURST + over(SPREAD))
 }
 
+/// A deadline for tests that are about something else, which a busy machine does not miss.
+pub(crate) const PATIENT: Duration = Duration::from_secs(3);
+
 /// A node, as a process of its own would be.
 pub(crate) fn node(url: &str) -> Limiter {
-    let store = RedisStore::builder(url).timeout(DEADLINE).connect_lazily().unwrap();
+    node_within(url, DEADLINE)
+}
+
+fn node_within(url: &str, deadline: Duration) -> Limiter {
+    let store = RedisStore::builder(url).timeout(deadline).connect_lazily().unwrap();
     Limiter::builder().rule(rule()).store(store).build().unwrap()
 }
 
 /// Nodes that know of each other.
 pub(crate) async fn fleet(url: &str) -> Vec<Limiter> {
-    let nodes: Vec<Limiter> = (0..NODES).map(|_| node(url)).collect();
+    fleet_within(url, DEADLINE).await
+}
+
+/// Nodes that know of each other and have that deadline.
+pub(crate) async fn fleet_within(url: &str, deadline: Duration) -> Vec<Limiter> {
+    let nodes: Vec<Limiter> = (0..NODES).map(|_| node_within(url, deadline)).collect();
     let know_each_other = || {
         let counts = nodes.iter().map(|node| node.status().nodes_known.map_or(0, u32::from));
         counts.into_iter().all(|count| count == 3)
@@ -156,7 +168,7 @@ impl Load {
 /// What came of a load.
 pub(crate) struct Report {
     pub(crate) elapsed: Duration,
-    late: Duration,
+    pub(crate) late: Duration,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -176,11 +188,25 @@ impl Report {
     }
 
     pub(crate) fn slowest(&self) -> Duration {
-        self.samples.iter().map(|sample| sample.took).max().unwrap_or_default()
+        self.slowest_between(Duration::ZERO, Duration::MAX)
+    }
+
+    /// The longest that a check took which began between two instants of the load.
+    pub(crate) fn slowest_between(&self, from: Duration, to: Duration) -> Duration {
+        let began = self.samples.iter().filter(|sample| (from..to).contains(&sample.at));
+        began.map(|sample| sample.took).max().unwrap_or_default()
     }
 
     /// What has to hold whatever happens to Redis.
     pub(crate) fn assert_good(&self, outages: u64) {
+        self.assert_within_bound(outages);
+        // The machine may be late when the deadline ends, and again when the check goes on.
+        let most = DEADLINE + 2 * self.late + Duration::from_millis(20);
+        assert!(self.slowest() <= most, "a check took {:?}, not {most:?}", self.slowest());
+    }
+
+    /// The same, where the deadline is a patient one.
+    pub(crate) fn assert_within_bound(&self, outages: u64) {
         let errors = self.samples.iter().filter(|sample| sample.allowed.is_none()).count();
         let (admitted, bound) = (self.admitted(), bound(self.elapsed, outages));
         let without = self::bound(self.elapsed, 0);
@@ -196,8 +222,5 @@ impl Report {
         );
         assert_eq!(errors, 0, "an error reached a user");
         assert!(admitted <= bound, "{admitted} admitted, at most {bound} may be");
-        // The machine may be late when the deadline ends, and again when the check goes on.
-        let most = DEADLINE + 2 * self.late + Duration::from_millis(20);
-        assert!(self.slowest() <= most, "a check took {:?}, not {most:?}", self.slowest());
     }
 }
