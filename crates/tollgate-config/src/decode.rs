@@ -12,6 +12,7 @@ mod listen;
 mod matching;
 mod proxies;
 mod quota;
+mod redis;
 mod redis_url;
 mod rule;
 mod rules;
@@ -45,6 +46,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
     &store::STORE,
+    &redis::TLS,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,

@@ -7,6 +7,7 @@ mod acquire;
 mod check;
 mod process;
 mod serve;
+mod stores;
 mod validate;
 
 use crate::process::run;
