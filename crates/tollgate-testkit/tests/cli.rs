@@ -200,7 +200,11 @@ fn wrong_arguments_give_exit_code_2() {
     }
     let output = conformance(&["--store", "postgres://x", "x.json"]);
     assert_eq!(output.code, Some(2));
-    assert!(output.stderr.contains("give `memory`, `redis://HOST:PORT`, `redis+cluster:"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("give `memory`, `redis://HOST:PORT`, `redis+cluster:"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn spending(store: &Arc<RedisStore>, key: &str, end: &Arc<AtomicBool>) -> JoinHa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_takes_over_from_a_node_that_dies_and_the_others_serve_on() {
+async fn g10_a_replica_takes_over_from_a_node_that_dies_and_the_others_serve_on() {
     const TIMEOUT: Duration = Duration::from_millis(300);
     let server = RedisServer::builder()
         .arg("--cluster-node-timeout")
