@@ -1,6 +1,6 @@
 //! Valkey in the place of Redis: the same decisions, by script and by function, alone and in a cluster.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 use std::env;
 use std::ffi::OsString;
