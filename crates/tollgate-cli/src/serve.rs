@@ -85,7 +85,7 @@ fn with_options(error: &ServeError, config: &Config) -> String {
 fn store(config: &StoreConfig) -> String {
     match config {
         StoreConfig::Memory { .. } => "memory".to_owned(),
-        StoreConfig::Redis { url, .. } => url.to_string(),
+        StoreConfig::Redis(redis) => redis.servers.to_string(),
     }
 }
 

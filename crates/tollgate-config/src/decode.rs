@@ -13,6 +13,7 @@ mod listen;
 mod matching;
 mod proxies;
 mod quota;
+mod redis;
 mod redis_url;
 mod rule;
 mod rules;
@@ -48,6 +49,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &listen::LISTEN,
     &store::STORE,
     &breaker::BREAKER,
+    &redis::TLS,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,

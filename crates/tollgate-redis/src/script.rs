@@ -89,7 +89,8 @@ impl Script {
         match form {
             Form::Sha | Form::Source => command.arg("SCRIPT").arg("LOAD").arg(SCRIPT),
             Form::Function | Form::Library => {
-                command.arg("FUNCTION").arg("LOAD").arg("REPLACE").arg(self.library())
+                // Without REPLACE, so that a server which has it writes and replicates nothing.
+                command.arg("FUNCTION").arg("LOAD").arg(self.library())
             }
         };
         command

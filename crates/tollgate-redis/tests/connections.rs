@@ -58,7 +58,7 @@ async fn behind_proxy(server: &RedisServer, timeout: Duration) -> (FaultProxy, R
 }
 
 #[tokio::test]
-async fn a_black_holed_connection_is_replaced_and_the_next_one_serves() {
+async fn g10_a_black_holed_connection_is_replaced_and_the_next_one_serves() {
     let server = RedisServer::start().unwrap();
     let (proxy, store) = behind_proxy(&server, TIMEOUT).await;
     assert!(spend(&store).await.unwrap().is_allow());
@@ -131,7 +131,7 @@ async fn a_half_closed_connection_is_replaced_whichever_side_closed() {
 }
 
 #[tokio::test]
-async fn while_there_is_no_connection_calls_fail_at_once_and_none_connects() {
+async fn g10_while_there_is_no_connection_calls_fail_at_once_and_none_connects() {
     let server = RedisServer::start().unwrap();
     let (proxy, store) = behind_proxy(&server, PATIENT).await;
     proxy.refuse(true);

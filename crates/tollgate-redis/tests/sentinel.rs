@@ -43,7 +43,7 @@ async fn until_another_answers(store: &RedisStore) {
 }
 
 #[tokio::test]
-async fn the_store_follows_a_fail_over_and_keeps_its_deadline() {
+async fn g10_a_fail_over_by_sentinel_is_followed_within_the_deadline() {
     let mut redis = RedisSentinel::start().unwrap();
     let store =
         RedisStore::sentinel(redis.urls(), MASTER).timeout(TIMEOUT).connect().await.unwrap();

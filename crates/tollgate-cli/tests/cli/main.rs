@@ -8,6 +8,7 @@ mod check;
 mod held;
 mod process;
 mod serve;
+mod stores;
 mod validate;
 
 use crate::process::run;

@@ -176,7 +176,7 @@ fn a_refund_under_a_ticket_is_made_once() {
 #[test]
 fn a_reservation_that_has_left_its_window_gives_nothing_back() {
     let rate = || "10/min".parse().unwrap();
-    let sliding = Quota::sliding_window(rate(), crate::Algorithm::CELLS_DEFAULT).unwrap();
+    let sliding = Quota::sliding_window(rate(), Algorithm::CELLS_DEFAULT).unwrap();
     let quotas =
         [Quota::fixed_window(rate()).unwrap(), sliding, Quota::sliding_log(rate()).unwrap()];
     for quota in quotas {

@@ -55,7 +55,7 @@ fn spending(store: &Arc<RedisStore>, key: &str, end: &Arc<AtomicBool>) -> JoinHa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_takes_over_from_a_node_that_dies_and_the_others_serve_on() {
+async fn g10_a_replica_takes_over_from_a_node_that_dies_and_the_others_serve_on() {
     const TIMEOUT: Duration = Duration::from_millis(300);
     let server = RedisServer::builder()
         .arg("--cluster-node-timeout")
@@ -144,4 +144,47 @@ async fn a_slot_that_moves_to_and_fro_under_load_fails_nothing_and_loses_nothing
     }
     assert!(allowed > 100 && store.status().redirects >= 5, "{allowed} {:?}", store.status());
     assert_eq!(BURST - u64::from(remaining(&store, &keys[0], &quota()).await), allowed);
+}
+
+#[tokio::test]
+async fn a_new_node_that_takes_a_slot_over_is_connected_to_once() {
+    let cluster = RedisCluster::start(1).unwrap();
+    let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let bus = bus.to_string();
+    let new = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-port"];
+    let new = new.into_iter().fold(RedisServer::builder(), |builder, arg| builder.arg(arg));
+    let new = new.arg(&bus).start().unwrap();
+    let old = cluster.node(0);
+    let port = new.port().to_string();
+    let _ = old.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).unwrap();
+    let start = Instant::now();
+    let id = |node: &RedisServer| {
+        let id = node.command(&["CLUSTER", "MYID"]).unwrap();
+        id.text().unwrap().to_owned()
+    };
+    let slot = old.command(&["CLUSTER", "KEYSLOT", "new:key"]).unwrap().integer().unwrap();
+    let slot = slot.to_string();
+    // Only when both have heard who serves what can a slot be handed over.
+    let knows = |node: &RedisServer| {
+        let info = node.command(&["CLUSTER", "INFO"]).unwrap();
+        let text = info.text().unwrap();
+        text.contains("cluster_state:ok") && text.contains("cluster_known_nodes:2")
+    };
+    while !knows(old) || !knows(&new) {
+        assert!(start.elapsed() < PATIENT);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let _ = new.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(old)]).unwrap();
+    let _ = old.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&new)]).unwrap();
+    let store = builder(&cluster, "new").connect().await.unwrap();
+    for _ in 0..100 {
+        spend(&store, "key").await.unwrap();
+    }
+    assert_eq!(store.status().redirects, 100);
+    let clients = new.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap();
+    let of_the_store = |line: &&str| line.contains("cmd=eval");
+    assert_eq!(clients.text().unwrap().lines().filter(of_the_store).count(), 1, "{clients:?}");
+    assert_eq!(remaining(&store, "key", &quota()).await, u32::try_from(BURST).unwrap() - 100);
+    let clients = new.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap();
+    assert_eq!(clients.text().unwrap().lines().count(), 2, "{clients:?}");
 }
