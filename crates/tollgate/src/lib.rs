@@ -96,15 +96,16 @@ mod health;
 mod hold;
 mod limiter;
 mod line;
+mod part;
 mod permit;
 mod reservation;
 mod verdict;
 
 pub use tollgate_core::{
-    Algorithm, Allow, Attributes, Charge, Cost, CostRule, Decision, Decisions, Deny, Exception,
-    FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern, Quota, QuotaError,
-    Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket, Timestamp,
-    Treatment,
+    Algorithm, Allow, Applied, Attributes, Charge, Cost, CostRule, Decision, Decisions, Deny,
+    Exception, FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern, Quota,
+    QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket,
+    Timestamp, Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -117,6 +118,7 @@ pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::error::CheckError;
 pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
+pub use crate::part::Part;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
 pub use crate::verdict::{Mode, RuleDecision, Verdict};
