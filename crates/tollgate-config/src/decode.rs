@@ -5,6 +5,7 @@ mod algorithm;
 mod cost;
 mod doubt;
 mod duration;
+pub(crate) mod envoy;
 mod exceptions;
 mod failure;
 mod fields;
@@ -13,6 +14,7 @@ mod matching;
 mod proxies;
 mod quota;
 mod redis_url;
+mod rls;
 mod rule;
 mod rules;
 mod scalar;
@@ -22,6 +24,7 @@ use std::ops::Range;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
+use crate::envoy::EnvoyConfig;
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::source::Format;
@@ -30,7 +33,7 @@ use crate::tree::Node;
 
 const FILE: Shape = Shape {
     what: "the file",
-    fields: &["listen", "store", "trusted_proxies", "rules"],
+    fields: &["listen", "store", "trusted_proxies", "envoy", "rules"],
     synonyms: &[
         ("limits", "rules"),
         ("server", "listen"),
@@ -45,6 +48,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
     &store::STORE,
+    &rls::ENVOY,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -79,17 +83,22 @@ impl<'f> Decoder<'f> {
             .value("trusted_proxies", self)
             .map(|node| self.trusted_proxies(node))
             .unwrap_or_default();
+        let envoy = match fields.value("envoy", self) {
+            Some(node) => self.envoy(node),
+            None => Some(EnvoyConfig::default()),
+        };
         let rules = self.rules(&fields);
         Some(Config {
             listen: listen?,
             store: store?,
             trusted_proxies,
+            envoy: envoy?,
             rules: rules?,
             warnings: ConfigWarnings::default(),
         })
     }
 
-    pub(super) fn error(&mut self, mistake: Mistake) {
+    pub(crate) fn error(&mut self, mistake: Mistake) {
         self.findings.error(mistake);
     }
 

@@ -36,6 +36,7 @@
 
 mod config;
 mod decode;
+mod envoy;
 mod error;
 mod mistake;
 mod render;
@@ -46,6 +47,10 @@ mod tree;
 pub use ipnet::IpNet;
 
 pub use crate::config::{Config, Listen};
+pub use crate::envoy::{
+    EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,
+    EnvoyUnit, Metadata,
+};
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
 pub use crate::store::{RedisUrl, StoreConfig, TimeSource};
 

@@ -350,7 +350,8 @@ mod tests {
         let start = tokio::time::Instant::now();
         let local = with_policy(part("a", "2/min", 1), FailurePolicy::Local);
         for allowed in [true, true, false] {
-            let verdict = limiter.check_parts(&[local.clone()], patience).await.unwrap();
+            let verdict =
+                limiter.check_parts(std::slice::from_ref(&local), patience).await.unwrap();
             assert_eq!((verdict.is_allowed(), verdict.mode()), (allowed, Mode::Local));
             assert_eq!(verdict.store_failure(), Some(StoreErrorKind::Timeout));
         }
