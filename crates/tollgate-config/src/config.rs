@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tollgate_core::RuleSet;
 
 use crate::decode::Decoder;
-use crate::envoy::EnvoyConfig;
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
 use crate::source::{Format, Source};
@@ -29,8 +29,11 @@ pub struct Config {
     pub envoy: EnvoyConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
-    /// The rules, at least one.
+    /// The rules; at least one in a configuration file.
     pub rules: RuleSet,
+    /// Limits in the format of envoyproxy/ratelimit, beside the rules. A configuration file has
+    /// none: they are read from a directory by [`EnvoyLimits::read`].
+    pub envoy_limits: EnvoyLimits,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
-use crate::envoy::EnvoyConfig;
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::source::Format;
@@ -94,6 +94,7 @@ impl<'f> Decoder<'f> {
             trusted_proxies,
             envoy: envoy?,
             rules: rules?,
+            envoy_limits: EnvoyLimits::default(),
             warnings: ConfigWarnings::default(),
         })
     }

@@ -55,8 +55,10 @@ mod observer;
 mod patience;
 mod plan;
 pub mod proto;
+mod routes;
 mod service;
 mod unit;
 
 pub use crate::observer::Observer;
+pub use crate::routes::{Health, routes};
 pub use crate::service::RateLimiter;
