@@ -20,16 +20,18 @@ pub(crate) fn read(file: Option<&Path>) -> Option<Config> {
 /// Reads the file, and the directory of limits for Envoy. With a directory alone there are no rules
 /// beside its limits.
 pub(crate) fn read_with_envoy(file: Option<&Path>, directory: Option<&Path>) -> Option<Config> {
-    let config = read(file);
-    let Some(directory) = directory else { return config };
+    let Some(directory) = directory else { return read(file) };
     // The mistakes of both are told at once.
     let limits = told(EnvoyLimits::read(directory), |limits| &limits.warnings);
-    let mut config = config?;
-    config.envoy_limits = limits?;
-    if file.is_none() {
+    let Some(file) = file else {
+        let mut config = Config::example();
         config.rules = RuleSet::default();
-    }
-    Some(config)
+        config.envoy_limits = limits?;
+        return Some(config);
+    };
+    let config = Config::read_beside(file, limits.clone().unwrap_or_default());
+    let config = told(config, |config| &config.warnings);
+    limits.and(config)
 }
 
 fn told<T>(

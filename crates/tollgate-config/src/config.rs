@@ -127,6 +127,21 @@ impl Config {
         let name = path.display().to_string();
         Self::parse(&text_of(path)?, &name)
     }
+
+    /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
+        let path = path.as_ref();
+        let (name, text) = (path.display().to_string(), text_of(path)?);
+        let format = Format::of(&name);
+        let (config, warnings) = parsed(&text, &name, format, |root, findings| {
+            Decoder::new(format, &text, findings).beside_limits().config(root)
+        })?;
+        Ok(Self { warnings, envoy_limits: limits, ..config })
+    }
 }
 
 /// Reads the text of a file of at most [`Config::SIZE_MAX`] bytes.

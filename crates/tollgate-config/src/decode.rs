@@ -61,11 +61,19 @@ pub(crate) struct Decoder<'f> {
     pub(crate) format: Format,
     text: &'f str,
     findings: &'f mut Findings,
+    /// Whether there are limits elsewhere, so that a file may have no rules.
+    has_limits: bool,
 }
 
 impl<'f> Decoder<'f> {
     pub(crate) const fn new(format: Format, text: &'f str, findings: &'f mut Findings) -> Self {
-        Self { format, text, findings }
+        Self { format, text, findings, has_limits: false }
+    }
+
+    /// Takes a file without rules too.
+    pub(crate) const fn beside_limits(mut self) -> Self {
+        self.has_limits = true;
+        self
     }
 
     /// Decodes a whole file. Whatever it gives is to be used only if no error was found.

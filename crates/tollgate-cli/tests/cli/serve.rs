@@ -240,9 +240,23 @@ fn a_directory_of_limits_for_envoy_is_served_without_a_configuration() {
     assert!(logged.ends_with(&told), "{logged}");
     assert!(TcpStream::connect(service.grpc.parse::<SocketAddr>().unwrap()).is_ok());
 
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("tollgate.yaml");
+    fs::write(&file, "envoy: { headers: all }\n").unwrap();
+    let file = file.to_str().unwrap();
+    let service = Service::start(&["--config", file, "--envoy-config", path]);
+    assert!(service.said.contains("rules=0 envoy_limits=1"), "{}", service.said);
+    assert_eq!(
+        run(&["serve", "--config", file]).status,
+        2,
+        "rules may be missing beside limits only"
+    );
+
     write("cart.yaml", "domain: shop\n");
-    let ran = run(&["serve", "--envoy-config", path]);
+    fs::write(file, "envoi: {}\n").unwrap();
+    let ran = run(&["serve", "--config", file, "--envoy-config", path]);
     assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains("error: the file has no field `envoi`"), "{}", ran.stderr);
     assert!(ran.stderr.contains("error: the domain `shop` has a file already"), "{}", ran.stderr);
 }
 
