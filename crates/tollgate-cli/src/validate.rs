@@ -11,7 +11,11 @@ use crate::{EXIT_ERROR, EXIT_NO, console};
 
 pub(crate) fn run(args: &Validate) -> ExitCode {
     let files = args.files.iter().map(|file| {
-        let read = Config::read(file);
+        // Beside limits for Envoy a file may have no rules.
+        let read = match &args.envoy_config {
+            Some(_) => Config::read_beside(file, EnvoyLimits::default()),
+            None => Config::read(file),
+        };
         told(file, read, is_readable, |config| (config.rules.len(), "rule", &config.warnings))
     });
     let directory = args.envoy_config.iter().map(|directory| {

@@ -64,6 +64,11 @@ fn a_directory_of_limits_for_envoy_is_validated() {
     let ran = run(&["validate", "--envoy-config", path]);
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
     assert_eq!(ran.stdout, format!("{path}: ok (1 limit)\n"));
+    let other = tempfile::tempdir().unwrap();
+    let beside = written(other.path(), "tollgate.yaml", "store: { kind: memory }\n");
+    let ran = run(&["validate", &beside, "--envoy-config", path]);
+    assert_eq!(ran.stdout, format!("{beside}: ok (0 rules)\n{path}: ok (1 limit)\n"));
+    assert_eq!(run(&["validate", &beside]).status, 1, "alone it needs rules");
 
     let file =
         written(dir.path(), "b.yaml", &format!("domain: b\n{}\n", limit.replace("day", "dya")));
