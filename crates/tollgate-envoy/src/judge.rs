@@ -178,10 +178,8 @@ fn is_denied(plan: &Plan, judged: &Judged) -> bool {
         let decided = &judged.decided[group as usize];
         let parts = plan.parts[group as usize].iter().zip(&plan.traits[group as usize]);
         for (index, (part, traits)) in parts.enumerate() {
-            if part.rule().is_shadow() {
-                continue;
-            }
-            let denies = decided.get(index).is_some_and(|one| one.decision().is_deny());
+            let denies = !part.rule().is_shadow()
+                && decided.get(index).is_some_and(|one| one.decision().is_deny());
             if traits.quota_mode {
                 quotas += 1;
                 spent_quotas += usize::from(denies);

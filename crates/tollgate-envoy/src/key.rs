@@ -28,6 +28,19 @@ pub(crate) fn push_entry(text: &mut String, name: &str, value: &str) {
     }
 }
 
+/// The longest key, in bytes, that is kept readable.
+const LEN_MAX: usize = 1024;
+
+/// Replaces the entries of a key by a hash if there are too many to keep it short.
+pub(crate) fn bounded(text: String, domain: &str, owner: &str) -> String {
+    if text.len() <= LEN_MAX {
+        return text;
+    }
+    let mut short = begin(domain, owner);
+    key::push_attribute(&mut short, "entries", Some(&text));
+    short
+}
+
 /// Appends text in the form that values have in keys, and without a `=`.
 fn push_escaped(text: &mut String, name: &str) {
     if key::is_name(name) {
@@ -48,8 +61,10 @@ mod tests {
         let key = |domain: &str, entries: &[(&str, &str)]| {
             let mut text = begin(domain, LIMIT);
             entries.iter().for_each(|(name, value)| push_entry(&mut text, name, value));
-            text
+            bounded(text, domain, LIMIT)
         };
+        let many: Vec<_> = (0..2_000).map(|index| format!("x{index}")).collect();
+        let many: Vec<_> = many.iter().map(|name| (name.as_str(), "a")).collect();
         assert_eq!(
             key("shop", &[("tenant", "acme"), ("route", "/api/{id}")]),
             "shop:@envoy:tenant=acme:route=/api/%7Bid%7D"
@@ -65,6 +80,9 @@ mod tests {
             key("shop", &[("a", "")]),
             key("shop", &[("a", &"x".repeat(1_000))]),
             key("shop", &[(&"x".repeat(1_000), "a")]),
+            key("shop", &many),
+            key("shop", &many[1..]),
+            key("shop:@envoy", &many),
         ];
         for (index, one) in keys.iter().enumerate() {
             assert!(!keys[..index].contains(one), "{one}");

@@ -92,7 +92,14 @@ impl Limits {
             limit = node.limit.as_ref();
             level = &node.next;
         }
-        Some(Found { limit: Arc::clone(limit?), key })
+        Some(Found { limit: Arc::clone(limit?), key: key::bounded(key, domain, key::LIMIT) })
+    }
+
+    /// Returns the rules of all limits.
+    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
+        let mut rules = Vec::new();
+        self.domains.values().for_each(|level| level.push_rules(&mut rules));
+        rules
     }
 }
 
@@ -125,6 +132,20 @@ impl Level {
             }
         }
         level
+    }
+}
+
+impl Level {
+    fn push_rules(&self, rules: &mut Vec<Arc<Rule>>) {
+        for values in self.0.values() {
+            let patterns = values.patterns.iter().map(|(_, node)| node);
+            for node in values.exact.values().chain(patterns).chain(values.any.as_deref()) {
+                if let Some(Amount::Limited { rule, .. }) = node.limit.as_ref().map(|l| &l.amount) {
+                    rules.push(Arc::clone(rule));
+                }
+                node.next.push_rules(rules);
+            }
+        }
     }
 }
 

@@ -17,6 +17,14 @@ impl Mistake {
         Self("there are no descriptors: a request needs at least one".to_owned())
     }
 
+    pub(crate) fn too_many_descriptors(count: usize, most: usize) -> Self {
+        Self(format!("there are {count} descriptors: the most is {most}"))
+    }
+
+    pub(crate) fn too_many_entries(index: usize, count: usize, most: usize) -> Self {
+        Self(format!("descriptors[{index}] has {count} entries: the most is {most}"))
+    }
+
     pub(crate) fn no_unit(index: usize) -> Self {
         Self(format!(
             "descriptors[{index}].limit has no unit: give SECOND, MINUTE, HOUR, DAY, MONTH or YEAR"

@@ -22,6 +22,11 @@ pub trait Observer: Send + Sync + 'static {
         let _ = domain;
     }
 
+    /// A request could not be judged, for the reason in the message.
+    fn mistaken(&self, message: &str) {
+        let _ = message;
+    }
+
     /// A request was answered.
     fn answered(&self, code: Code) {
         let _ = code;

@@ -169,6 +169,7 @@ impl Planner<'_> {
         for entry in &descriptor.entries {
             key::push_entry(&mut key, &entry.key, &entry.value);
         }
+        let key = key::bounded(key, domain, key::OVERRIDE);
         let rule = Arc::new(rule("override", domain, limit.quota));
         let part = Part::new(applied(&rule, key, limit.quota), &Attributes::new(), hits.cost)?;
         let traits = Traits { quota_mode: false, reported_in_shadow: false };

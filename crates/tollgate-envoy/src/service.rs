@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Charge, Limiter};
+use tollgate::{Charge, Limiter, Rule};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tonic::{Request, Response, Status};
 
@@ -37,6 +37,12 @@ impl RateLimiter {
     /// The most bytes that a request may have: 64 KiB.
     pub const REQUEST_LEN_MAX: usize = 64 * 1024;
 
+    /// The most descriptors that a request may have: 1,000.
+    pub const DESCRIPTORS_MAX: usize = 1_000;
+
+    /// The most entries that a descriptor may have: 64.
+    pub const ENTRIES_MAX: usize = 64;
+
     /// Makes the service that answers by the rules of `limiter` and by `limits`.
     pub fn new(limiter: Limiter, limits: &EnvoyLimits, config: EnvoyConfig) -> Self {
         Self::with_observer(limiter, limits, config, Nobody)
@@ -53,6 +59,12 @@ impl RateLimiter {
         Self { shared: Arc::new(Shared { limiter, limits, config, observer }) }
     }
 
+    /// Returns the rules that the limits are counted as, each with the path of its descriptor as its
+    /// name.
+    pub fn limit_rules(&self) -> Vec<Arc<Rule>> {
+        self.shared.limits.rules()
+    }
+
     /// Makes the tonic service, which refuses requests above
     /// [`REQUEST_LEN_MAX`](Self::REQUEST_LEN_MAX).
     pub fn into_service(self) -> RateLimitServiceServer<Self> {
@@ -65,7 +77,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// A [`Status`] of `INVALID_ARGUMENT` if the request cannot be judged: it has no domain or no
-    /// descriptor, an override without a unit, or is charged to too many buckets. A store that
+    /// descriptor or too many, an override without a unit, or is charged to too many buckets. A store that
     /// does not answer is not an error.
     pub async fn should_rate_limit(
         &self,
@@ -73,7 +85,11 @@ impl RateLimiter {
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
         let judged = self.judge(request, patience).await;
-        let judged = judged.map_err(|mistake| Status::invalid_argument(mistake.to_string()));
+        let judged = judged.map_err(|mistake| {
+            let message = mistake.to_string();
+            self.shared.observer.mistaken(&message);
+            Status::invalid_argument(message)
+        });
         let code = judged.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
         self.shared.observer.answered(code);
         judged
@@ -90,6 +106,16 @@ impl RateLimiter {
         }
         if request.descriptors.is_empty() {
             return Err(Mistake::no_descriptors());
+        }
+        let count = request.descriptors.len();
+        if count > Self::DESCRIPTORS_MAX {
+            return Err(Mistake::too_many_descriptors(count, Self::DESCRIPTORS_MAX));
+        }
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let count = descriptor.entries.len();
+            if count > Self::ENTRIES_MAX {
+                return Err(Mistake::too_many_entries(index, count, Self::ENTRIES_MAX));
+            }
         }
         let rules = limiter.rules();
         let planner = Planner { rules: &rules, limits, alone: config.spend_on_denial };

@@ -24,7 +24,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const ENDPOINT: &str = "envoy";
 
 pub(crate) fn service(app: &Arc<App>, limits: &EnvoyLimits, config: EnvoyConfig) -> RateLimiter {
-    RateLimiter::with_observer(app.limiter.clone(), limits, config, Watch(Arc::clone(app)))
+    let watch = Watch(Arc::clone(app));
+    let service = RateLimiter::with_observer(app.limiter.clone(), limits, config, watch);
+    app.metrics.count_from_zero(&service.limit_rules());
+    service
 }
 
 pub(crate) async fn router(service: RateLimiter) -> (Router, Health) {
@@ -58,6 +61,10 @@ impl Observer for Watch {
 
     fn unknown_domain(&self, domain: &str) {
         self.0.hints.no_rules(domain);
+    }
+
+    fn mistaken(&self, message: &str) {
+        self.0.hints.bad_envoy_request(message);
     }
 
     fn answered(&self, code: Code) {

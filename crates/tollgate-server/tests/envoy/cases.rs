@@ -390,6 +390,17 @@ const CASES: &[Case] = &[
             OVER_LIMIT | OVER 0 of 1/MINUTE in 40s",
     },
     Case {
+        says: "a quota in shadow is never spent, so the others never are all of them",
+        descriptors: "
+            - { key: q1, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+            - { key: q2, quota_mode: true, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }",
+        script: "
+            > 3x q1=1 + q2=1
+            OK | OVER 0 of 1/MINUTE in 40s + OK 0 of 1/MINUTE in 40s
+            > q1=1
+            OVER_LIMIT | OVER 0 of 1/MINUTE in 40s",
+    },
+    Case {
         says: "an ordinary limit denies beside one in quota mode, and gives that one its hit back",
         descriptors: "
             - { key: a, rate_limit: { unit: minute, requests_per_unit: 1 } }
@@ -614,7 +625,7 @@ async fn every_case_is_answered_as_it_says() {
         let file = format!("domain: d\ndescriptors: {}\n", case.descriptors);
         play(&Rls::start(NO_RULES, &[&file]).await, case.says, case.script).await;
     }
-    assert!(CASES.len() >= 45, "{}", CASES.len());
+    assert!(CASES.len() >= 48, "{}", CASES.len());
 }
 
 #[tokio::test]

@@ -42,6 +42,14 @@ async fn requests_that_cannot_be_judged_are_told_why() {
             no_unit,
             "descriptors[1].limit has no unit: give SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
         ),
+        (
+            text::request(&vec!["a=1"; 1_001].join(" + ")),
+            "there are 1001 descriptors: the most is 1000",
+        ),
+        (
+            text::request(&format!("a=1 + {}", vec!["a=1"; 65].join(","))),
+            "descriptors[1] has 65 entries: the most is 64",
+        ),
         (buckets(65), "the descriptors are charged to 65 buckets: the most is 64"),
     ] {
         let status = rls.send(request).await.unwrap_err();
@@ -50,12 +58,14 @@ async fn requests_that_cannot_be_judged_are_told_why() {
     assert!(rls.send(many).await.is_ok(), "they share one bucket");
     assert!(rls.send(buckets(64)).await.is_ok());
     let requests = r#"tollgate_requests_total{endpoint="envoy",status="400"}"#;
-    assert_eq!(rls.service.metric(requests).await, Some(4.0));
+    assert_eq!(rls.service.metric(requests).await, Some(6.0));
 }
 
 #[tokio::test]
 async fn what_is_decided_is_counted_by_the_path_of_the_limit() {
     let rls = Rls::start(NO_RULES, &[LIMITS]).await;
+    let denials = r#"tollgate_decisions_total{domain="d",rule="a",outcome="deny",mode="exact"}"#;
+    assert_eq!(rls.service.metric(denials).await, Some(0.0), "a first denial shows as a rise");
     for _ in 0..3 {
         rls.ask("a=secret").await;
     }

@@ -6,6 +6,7 @@ mod answers;
 mod cases;
 mod failures;
 mod grpc;
+mod redis;
 mod rls;
 mod rules;
 #[allow(dead_code, reason = "the other tests need more of it")]
