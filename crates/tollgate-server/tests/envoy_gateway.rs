@@ -79,6 +79,24 @@ async fn all_descriptors_of_a_request_are_judged_together() {
 }
 
 #[tokio::test]
+async fn the_access_log_names_the_rule_and_the_exact_wait() {
+    let ((service, clock), origin) = (with_limits().await, Origin::start().await);
+    let gateway = Gateway::start(service.grpc, origin.address()).await;
+    let acme = [("x-tenant", "acme")];
+    for _ in 0..5 {
+        assert_eq!(gateway.get("/export", &acme).await.status, 200);
+    }
+    clock.advance(Duration::from_micros(1_500_001));
+    assert_eq!(gateway.get("/export", &acme).await.status, 429);
+    let lines = gateway.access_log(6).await;
+    assert_eq!(lines[0], "GET /export 200 rule=tenant:path=/export* remaining=4 retry_after_us=-");
+    assert_eq!(
+        lines[5],
+        "GET /export 429 rule=tenant:path=/export* remaining=0 retry_after_us=10499999"
+    );
+}
+
+#[tokio::test]
 async fn the_same_limits_as_rules_answer_the_same_envoy() {
     let ((service, _clock), origin) = (with_rules().await, Origin::start().await);
     let gateway = Gateway::start(service.grpc, origin.address()).await;

@@ -16,7 +16,8 @@ const EXAMPLE: &str = include_str!("../../../../examples/envoy/envoy.yaml");
 /// Runs Envoy until stdin ends, which it does when the test does, however that ends.
 const RUN: &str = r#"
 "$1" -c "$2/envoy.yaml" --admin-address-path "$2/admin" --concurrency 1 --disable-hot-restart \
-    --log-level warning & envoy=$!
+    --log-level warning --file-flush-interval-msec 50 & envoy=$!
+echo $envoy >"$2/pid"
 cat >/dev/null; kill -KILL $envoy; wait
 "#;
 
@@ -64,6 +65,8 @@ impl Gateway {
         let example = replaced(&example, &port(10000), &port(0));
         let example = replaced(&example, &port(9901), &port(0));
         let dir = tempfile::Builder::new().prefix("tollgate-envoy-").tempdir().unwrap();
+        let access = dir.path().join("access").display().to_string();
+        let example = replaced(&example, "/dev/stdout", &access);
         fs::write(dir.path().join("envoy.yaml"), example).unwrap();
         let log = fs::File::create(dir.path().join("log")).unwrap();
         let shell = Command::new("sh")
@@ -104,6 +107,16 @@ impl Gateway {
         gateway
     }
 
+    /// Waits for so many lines in the access log, which Envoy writes now and then.
+    pub(crate) async fn access_log(&self, count: usize) -> Vec<String> {
+        self.wait("a whole access log", async |gateway| {
+            let log = fs::read_to_string(gateway.dir.path().join("access")).unwrap();
+            let lines: Vec<_> = log.lines().map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+        .await
+    }
+
     async fn wait<T>(&self, what: &str, look: impl AsyncFn(&Self) -> Option<T>) -> T {
         for _ in 0..2_000 {
             if let Some(found) = look(self).await {
@@ -124,6 +137,13 @@ impl Gateway {
         request(self.address, "GET", path, &headers, b"").await
     }
 
+    /// Returns for how long all threads of Envoy and of this process could have run and had no CPU,
+    /// on a kernel that tells.
+    pub(crate) fn waited_for_a_cpu(&self) -> Duration {
+        let envoy = fs::read_to_string(self.dir.path().join("pid")).unwrap();
+        waited_for_a_cpu(envoy.trim()) + waited_for_a_cpu("self")
+    }
+
     /// Returns the value of one of Envoy's counters.
     pub(crate) async fn stat(&self, name: &str) -> u64 {
         let page = self.ask_admin(&format!("/stats?filter=^{name}$")).await.body;
@@ -138,6 +158,18 @@ impl Drop for Gateway {
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
+}
+
+/// Adds up the second number of `schedstat` over the threads of a process.
+fn waited_for_a_cpu(pid: &str) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let nanos = |thread: fs::DirEntry| -> Option<u64> {
+        // A thread may have ended since it was listed.
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse().ok()
+    };
+    let nanos = threads.filter_map(|thread| nanos(thread.ok()?)).sum();
+    Duration::from_nanos(nanos)
 }
 
 fn patient() -> String {
