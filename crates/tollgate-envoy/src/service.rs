@@ -71,8 +71,8 @@ impl RateLimiter {
         RateLimitServiceServer::new(self).max_decoding_message_size(Self::REQUEST_LEN_MAX)
     }
 
-    /// Judges one request. `patience` is how long the store may take, beside its own deadline;
-    /// after it the failure policies decide.
+    /// Judges one request. `patience` is how long the caller can wait for the store, which has a
+    /// deadline of its own; after the shorter of the two the failure policies decide.
     ///
     /// # Errors
     ///

@@ -90,7 +90,7 @@ impl Part {
     fn to_charged(&self) -> Charged {
         let mut charged = self.charged.clone();
         if self.alone && !charged.rule.is_shadow() {
-            charged.rule = Arc::new(charged.rule.as_ref().clone().with_shadow(true));
+            charged.rule = Arc::new(in_shadow(&charged.rule));
         }
         if self.is_impossible() {
             charged.cost = Cost::ZERO;
@@ -110,6 +110,16 @@ impl Part {
         };
         self.charged.decided(decision, decided.mode)
     }
+}
+
+/// The rule as the store and the failure policies see one that spends on its own. What else it has
+/// may be much, and concerns neither.
+fn in_shadow(rule: &Rule) -> Rule {
+    Rule::new(rule.name(), *rule.quota())
+        .with_domain(rule.domain())
+        .with_failure_policy(rule.failure_policy())
+        .with_local_share(rule.local_share())
+        .with_shadow(true)
 }
 
 impl fmt::Debug for Part {
@@ -132,8 +142,8 @@ impl Limiter {
     /// burst is a denial here, which no wait helps, so that a caller with several parts learns of
     /// each.
     ///
-    /// `patience` is how long the store may take, in addition to its own deadline; after it the
-    /// failure policies of the rules decide.
+    /// `patience` is how long the caller can wait for the store, which has a deadline of its own;
+    /// after the shorter of the two the failure policies of the rules decide.
     ///
     /// # Errors
     ///
@@ -225,8 +235,9 @@ impl Limiter {
                         StoreErrorKind::Timeout,
                         format!("the store took longer than the {patience:?} that the caller has"),
                     );
-                    let local = Some(self.local_store());
-                    fallback::decide(local, operation, &charged, None, self.now(), late)?
+                    let (now, local) = (self.now(), Some(self.local_store()));
+                    self.health().note_failure(self.store().kind(), &late, now);
+                    fallback::decide(local, operation, &charged, None, now, late)?
                 }
             },
         };
@@ -354,6 +365,7 @@ mod tests {
                 limiter.check_parts(std::slice::from_ref(&local), patience).await.unwrap();
             assert_eq!((verdict.is_allowed(), verdict.mode()), (allowed, Mode::Local));
             assert_eq!(verdict.store_failure(), Some(StoreErrorKind::Timeout));
+            assert_eq!(limiter.store_failure(), Some(StoreErrorKind::Timeout));
         }
         assert_eq!(start.elapsed(), Duration::from_millis(45));
         for (policy, mode) in
