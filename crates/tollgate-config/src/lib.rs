@@ -36,6 +36,7 @@
 
 mod config;
 mod decode;
+mod envoy;
 mod error;
 mod mistake;
 mod redis;
@@ -47,6 +48,10 @@ mod tree;
 pub use ipnet::IpNet;
 
 pub use crate::config::{Config, Listen};
+pub use crate::envoy::{
+    EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,
+    EnvoyUnit, Metadata,
+};
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
 pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::store::{StoreConfig, TimeSource};

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::Config;
+use tollgate_config::{Config, EnvoyConfig};
 use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
@@ -73,6 +73,9 @@ fn dump(config: &Config) -> String {
     let mut text = String::new();
     writeln!(text, "{:?}\n{:?}", config.listen, config.store).unwrap();
     writeln!(text, "trusted_proxies {:?}", config.trusted_proxies).unwrap();
+    if config.envoy != EnvoyConfig::default() {
+        writeln!(text, "{:?}", config.envoy).unwrap();
+    }
     let mut rules: Vec<_> = config.rules.iter().collect();
     rules.sort_by_key(|rule| (rule.domain(), rule.name()));
     for rule in rules {

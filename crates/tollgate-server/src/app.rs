@@ -28,6 +28,7 @@ pub(crate) struct Hints {
     untrusted_peer: Once,
     no_original_uri: Once,
     no_rules: Once,
+    bad_envoy_request: Once,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +144,16 @@ impl Hints {
                 ?domain,
                 "a request names a domain that has no rules, so it is not limited: name one of \
                  the rules' domains, or none for \"default\""
+            );
+        }
+    }
+
+    pub(crate) fn bad_envoy_request(&self, message: &str) {
+        if self.bad_envoy_request.is_first() {
+            tracing::warn!(
+                message,
+                "a request of Envoy cannot be judged and gets an error, so Envoy does as its \
+                 failure_mode_deny says"
             );
         }
     }

@@ -16,7 +16,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::{Acquisition, CheckError, Limiter, MemoryStore, StoreErrorKind, Verdict};
+use tollgate::{
+    Acquisition, CheckError, Limiter, MemoryStore, Rule, StoreErrorKind, Verdict,
+};
 
 use self::decisions::Decisions;
 use self::durations::Durations;
@@ -106,6 +108,11 @@ impl Metrics {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
         Self { registry, decisions, durations, requests, store_errors }
+    }
+
+    /// Lets the counters of further rules stand at 0 from the start.
+    pub(crate) fn count_from_zero(&self, rules: &[Arc<Rule>]) {
+        self.decisions.add(rules);
     }
 
     /// Counts how long one decision took.

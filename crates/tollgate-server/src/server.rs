@@ -1,4 +1,4 @@
-//! The service: two listeners and their life.
+//! The service: its listeners and their life.
 
 use std::future::Future;
 use std::io;
@@ -13,12 +13,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
 use tollgate_config::Config;
+use tollgate_envoy::RateLimiter;
 
 use crate::accept::Bounds;
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
-use crate::{accept, admin, http};
+use crate::{accept, admin, grpc, http};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,9 +42,12 @@ const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
 #[derive(Debug)]
 pub struct Server {
     http: TcpListener,
+    grpc: Option<TcpListener>,
     admin: TcpListener,
     http_addr: SocketAddr,
+    grpc_addr: Option<SocketAddr>,
     admin_addr: SocketAddr,
+    envoy: RateLimiter,
     drain_timeout: Duration,
     app: Arc<App>,
 }
@@ -86,9 +90,15 @@ impl Server {
         backend: Backend,
     ) -> Result<Self, ServeError> {
         let (http, http_addr) = listen("http", config.listen.http).await?;
+        let (grpc, grpc_addr) = match config.listen.grpc {
+            Some(address) => Some(listen("grpc", address).await?).unzip(),
+            None => (None, None),
+        };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
         let app = Arc::new(App::new(limiter, backend, config.trusted_proxies.clone()));
-        Ok(Self { http, admin, http_addr, admin_addr, drain_timeout: DRAIN_TIMEOUT, app })
+        let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
+        let drain_timeout = DRAIN_TIMEOUT;
+        Ok(Self { http, grpc, admin, http_addr, grpc_addr, admin_addr, envoy, drain_timeout, app })
     }
 
     /// Sets how long requests in flight may take to finish once the service stops; the default is
@@ -102,6 +112,12 @@ impl Server {
     /// Returns the address of the check API and forward auth, with the port that was taken.
     pub const fn http_addr(&self) -> SocketAddr {
         self.http_addr
+    }
+
+    /// Returns the address of Envoy's rate limit protocol, with the port that was taken, unless it
+    /// is off.
+    pub const fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.grpc_addr
     }
 
     /// Returns the address of health and metrics, with the port that was taken.
@@ -124,14 +140,27 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, admin, app, drain_timeout, .. } = self;
-        let (stop_http, mut http) = spawn(http, http::router(&app), BOUNDS);
+        let Self { http, grpc, admin, envoy, app, drain_timeout, .. } = self;
+        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS);
+        let (router, health) = grpc::router(envoy).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS)).unzip();
         let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS);
         shutdown.await;
         app.stop();
         tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
-        if timeout(drain_timeout, &mut http).await.is_err() {
+        if let Some(stop_grpc) = stop_grpc {
+            // Envoy is told by the end of its connection, others by their health checks.
+            health.stop().await;
+            stop_grpc.send_replace(true);
+        }
+        let drained = async {
+            let _ = http.await;
+            if let Some(grpc) = grpc {
+                let _ = grpc.await;
+            }
+        };
+        if timeout(drain_timeout, drained).await.is_err() {
             tracing::warn!(
                 drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX),
                 "requests in flight took too long and were given up"

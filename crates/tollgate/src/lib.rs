@@ -106,6 +106,7 @@ mod hold;
 mod limiter;
 mod line;
 mod nodes;
+mod part;
 mod permit;
 mod recovery;
 mod reservation;
@@ -113,10 +114,10 @@ mod status;
 mod verdict;
 
 pub use tollgate_core::{
-    Algorithm, Allow, Attributes, BreakerSettings, Charge, Cost, CostRule, Decision, Decisions,
-    Deny, Exception, FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern,
-    Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket,
-    Timestamp, Treatment,
+    Algorithm, Allow, Applied, Attributes, BreakerSettings, Charge, Cost, CostRule, Decision,
+    Decisions, Deny, Exception, FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation,
+    Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind,
+    Ticket, Timestamp, Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -129,6 +130,7 @@ pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::error::CheckError;
 pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
+pub use crate::part::Part;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
 pub use crate::status::{Status, StatusChange};

@@ -135,14 +135,18 @@ pub(crate) struct Service {
     /// What it has written to stderr until it listened.
     pub(crate) said: String,
     pub(crate) http: SocketAddr,
+    /// An address, or `off`.
+    pub(crate) grpc: String,
     pub(crate) admin: SocketAddr,
 }
 
 impl Service {
     /// Starts `tollgate serve` on free ports and waits until it listens.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let ports = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let mut child = command(&[&ports[..], args].concat())
+        let any = "127.0.0.1:0";
+        let grpc = if args.contains(&"--grpc") { &[][..] } else { &["--grpc", any] };
+        let ports = ["serve", "--http", any, "--admin", any];
+        let mut child = command(&[&ports[..], grpc, args].concat())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -164,9 +168,10 @@ impl Service {
                 .split_once(&format!("{name}="))
                 .or_else(|| listening.split_once(&format!("\"{name}\":\"")))
                 .unwrap();
-            rest.split([' ', '"']).next().unwrap().parse().unwrap()
+            rest.split([' ', '"']).next().unwrap().to_owned()
         };
-        Self { http: address("http"), admin: address("admin"), child, lines, said }
+        let (http, admin) = (address("http").parse().unwrap(), address("admin").parse().unwrap());
+        Self { http, grpc: address("grpc"), admin, child, lines, said }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -25,6 +25,9 @@ impl Decoder<'_> {
     /// Decodes the rules of the file, whose fields are `file`.
     pub(super) fn rules(&mut self, file: &Fields<'_>) -> Option<RuleSet> {
         let Some(entry) = file.entry("rules") else {
+            if self.has_limits {
+                return Some(RuleSet::default());
+            }
             self.no_rules(0..0, "the file has no `rules`");
             return None;
         };
