@@ -105,6 +105,7 @@ mod hold;
 mod limiter;
 mod line;
 mod nodes;
+mod parts;
 mod permit;
 mod recovery;
 mod reservation;

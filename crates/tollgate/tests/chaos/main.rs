@@ -14,5 +14,6 @@ mod data;
 mod fleet;
 mod process;
 mod refusal;
+mod shard;
 mod start;
 mod time;
