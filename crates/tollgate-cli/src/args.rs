@@ -1,5 +1,8 @@
 //! The command line.
 
+mod held;
+mod value;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +10,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tollgate_core::key;
+
+pub(crate) use self::held::{Asked, Cancel, Commit, Release, Renew, Reserve};
+use self::value::cost;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +25,11 @@ Examples:
   tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
   tollgate reset -c tollgate.yaml ip=203.0.113.7    fill the buckets of a request
   tollgate acquire -c tollgate.yaml --wait 5min job=backup -- pg_dump shop
+  tollgate reserve -c tollgate.yaml --cost 500 account=a1   spend an estimate, print its id
+  tollgate commit -c tollgate.yaml ID --cost 120    settle it at the real cost
+  tollgate cancel -c tollgate.yaml ID               settle it at none
+  tollgate renew -c tollgate.yaml ID                keep slots that are held
+  tollgate release -c tollgate.yaml ID              give them back
 
 Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
@@ -49,7 +60,7 @@ Exit status: 0 all are in order, 1 there are mistakes, 2 a file cannot be read."
 
 /// A distributed rate limiter: one exact shared budget for all replicas of a service.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, after_help = EXAMPLES, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "tollgate", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -80,6 +91,16 @@ pub(crate) enum Command {
     Refund(Refund),
     /// Fill the buckets of a request.
     Reset(Reset),
+    /// Spend an estimated cost, to be settled when the real one is known.
+    Reserve(Reserve),
+    /// Settle a reservation at its real cost.
+    Commit(Commit),
+    /// Give back all that a reservation holds.
+    Cancel(Cancel),
+    /// Extend the lease of slots to its whole length from now.
+    Renew(Renew),
+    /// Give back the slots of a lease.
+    Release(Release),
     /// Report every mistake in configuration files.
     Validate(Validate),
     /// Print a commented configuration to start from.
@@ -125,7 +146,7 @@ pub(crate) struct Check {
     pub(crate) request: Request,
 
     /// The units that the request costs. 0 looks and spends nothing.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// Print the answer as the HTTP API gives it.
@@ -140,7 +161,7 @@ pub(crate) struct Peek {
     pub(crate) request: Request,
 
     /// The units that are asked about. 0 is never denied.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// Print the answer as the HTTP API gives it.
@@ -156,11 +177,11 @@ pub(crate) struct Acquire {
 
     /// How long to wait for units, for a slot or for the turn in a leaky bucket, for example 500ms,
     /// 5s or 2min.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait)]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait, allow_hyphen_values = true)]
     pub(crate) wait: Duration,
 
     /// The units that the command costs, or the slots that it takes.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// The command and its arguments.
@@ -175,7 +196,7 @@ pub(crate) struct Refund {
     pub(crate) request: Request,
 
     /// The units that are given back, never beyond a burst.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// An id under which the refund is made once, such as that of the order.

@@ -6,6 +6,7 @@ mod ask;
 mod command;
 mod configuration;
 mod console;
+mod held;
 mod logging;
 mod request;
 mod serve;
@@ -29,17 +30,23 @@ const EXIT_ERROR: u8 = 2;
 async fn main() -> ExitCode {
     let args = Args::parse();
     logging::start(args.log_format, &args.command);
-    match args.command {
+    let status = match args.command {
         Command::Serve(serve) => serve::run(serve).await,
         Command::Check(check) => ask::check(check).await,
         Command::Peek(peek) => ask::peek(peek).await,
         Command::Acquire(acquire) => acquire::run(acquire).await,
         Command::Refund(refund) => ask::refund(refund).await,
         Command::Reset(reset) => ask::reset(reset).await,
+        Command::Reserve(reserve) => held::reserve(reserve).await,
+        Command::Commit(commit) => held::commit(commit).await,
+        Command::Cancel(cancel) => held::cancel(cancel).await,
+        Command::Renew(renew) => held::renew(renew).await,
+        Command::Release(release) => held::release(release).await,
         Command::Validate(validate) => validate::run(&validate),
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);
             ExitCode::SUCCESS
         }
-    }
+    };
+    console::end(status)
 }

@@ -19,6 +19,14 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
     };
     config.listen.http = args.http.unwrap_or(config.listen.http);
     config.listen.admin = args.admin.unwrap_or(config.listen.admin);
+    // A file is checked when it is read; these may have been set by options since.
+    if let Some((one, other)) = config.listen.collision() {
+        console::explain(&format!(
+            "error: listen.{one} and listen.{other} are one port: give each its own, with \
+             --{one} ADDR or --{other} ADDR\n"
+        ));
+        return ExitCode::from(EXIT_ERROR);
+    }
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -77,7 +85,7 @@ fn with_options(error: &ServeError, config: &Config) -> String {
 fn store(config: &StoreConfig) -> String {
     match config {
         StoreConfig::Memory { .. } => "memory".to_owned(),
-        StoreConfig::Redis { url, .. } => url.to_string(),
+        StoreConfig::Redis(redis) => redis.servers.to_string(),
     }
 }
 

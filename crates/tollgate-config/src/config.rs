@@ -9,7 +9,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use tollgate_core::RuleSet;
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, collide};
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
 use crate::source::{Format, Source};
@@ -48,6 +48,33 @@ impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
         Self { http: local(8080), grpc: None, admin: local(9090) }
+    }
+}
+
+impl Listen {
+    /// Returns the names of two fields that could not both be served, because one takes the port of
+    /// the other. A configuration that was read has none; one whose addresses were set afterwards
+    /// may.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_config::Listen;
+    ///
+    /// let mut listen = Listen::default();
+    /// assert_eq!(listen.collision(), None);
+    /// listen.admin = "0.0.0.0:8080".parse()?;
+    /// assert_eq!(listen.collision(), Some(("http", "admin")));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn collision(&self) -> Option<(&'static str, &'static str)> {
+        let (http, admin) = (("http", Some(self.http)), ("admin", Some(self.admin)));
+        let grpc = ("grpc", self.grpc);
+        let collides = |(_, a): &(_, Option<SocketAddr>), (_, b): &(_, Option<SocketAddr>)| {
+            a.zip(*b).is_some_and(|(a, b)| collide(a, b))
+        };
+        let pairs = [(http, admin), (http, grpc), (grpc, admin)];
+        pairs.iter().find(|(a, b)| collides(a, b)).map(|((a, _), (b, _))| (*a, *b))
     }
 }
 

@@ -13,6 +13,7 @@ mod listen;
 mod matching;
 mod proxies;
 mod quota;
+mod redis;
 mod redis_url;
 mod rule;
 mod rules;
@@ -23,6 +24,7 @@ use std::ops::Range;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
+pub(crate) use crate::decode::listen::collide;
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::source::Format;
@@ -47,6 +49,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &listen::LISTEN,
     &store::STORE,
     &breaker::BREAKER,
+    &redis::TLS,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,

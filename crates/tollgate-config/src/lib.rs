@@ -38,6 +38,7 @@ mod config;
 mod decode;
 mod error;
 mod mistake;
+mod redis;
 mod render;
 mod source;
 mod store;
@@ -47,7 +48,8 @@ pub use ipnet::IpNet;
 
 pub use crate::config::{Config, Listen};
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
-pub use crate::store::{RedisUrl, StoreConfig, TimeSource};
+pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+pub use crate::store::{StoreConfig, TimeSource};
 
 #[cfg(test)]
 mod tests;

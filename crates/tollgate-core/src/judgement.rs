@@ -8,6 +8,7 @@ use crate::concurrency::SlotsView;
 use crate::cost::Cost;
 use crate::decision::{Decision, Deny};
 use crate::fixed_window::WindowView;
+use crate::record::Record;
 use crate::sliding_window::CellsView;
 use crate::state::{Change, State};
 use crate::time::Timestamp;
@@ -132,6 +133,11 @@ impl<'a> AnyView<'a> {
         }
     }
 
+    /// Tells whether there is no lease to extend where there should be one.
+    pub(crate) fn lacks_lease(&self) -> bool {
+        matches!(self, Self::Slots(view) if !view.has_lease())
+    }
+
     /// Extends a lease; algorithms without leases have nothing to extend.
     pub(crate) fn renew(self, cost: Cost) -> (Decision, Change) {
         match self {
@@ -152,12 +158,12 @@ impl<'a> AnyView<'a> {
         }
     }
 
-    /// Settles a reservation of `reserved` units at what was really spent.
-    pub(crate) fn settle(self, reserved: u64, cost: Cost) -> (Decision, Change) {
-        match cost.units().checked_sub(reserved) {
+    /// Settles a reservation at what was really spent.
+    pub(crate) fn settle(self, reserved: Record, cost: Cost) -> (Decision, Change) {
+        match cost.units().checked_sub(reserved.units) {
             Some(0) => self.keep(cost),
             Some(more) => self.take(Cost::new(more)),
-            None => self.refund(Cost::new(reserved - cost.units())),
+            None => self.give_back(Cost::new(reserved.units - cost.units()), &reserved),
         }
     }
 
@@ -225,6 +231,15 @@ impl View for AnyView<'_> {
             Self::Window(view) => view.refund(cost),
             Self::Cells(view) => view.refund(cost),
             Self::Slots(view) => view.refund(cost),
+        }
+    }
+
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
+        match self {
+            Self::Bucket(view) => view.give_back(cost, reserved),
+            Self::Window(view) => view.give_back(cost, reserved),
+            Self::Cells(view) => view.give_back(cost, reserved),
+            Self::Slots(view) => view.give_back(cost, reserved),
         }
     }
 }

@@ -3,6 +3,10 @@
 //! `<domain>:<rule>:<attribute>=<value>[:<attribute>=<value>...]`. A store that shares its space
 //! with others puts a prefix before it, `tollgate:` unless set otherwise.
 //!
+//! What is not counted in a bucket has `:@fixed_window`, `:@sliding` (a sliding window or a sliding
+//! log) or `:@concurrency` at its end. So nodes that do not agree on a rule's algorithm, while a
+//! change is rolled out, each count on their own instead of discarding what the others wrote.
+//!
 //! In a value `:`, `{`, `}`, `%` and control characters are written as `%XX` per byte. A value
 //! whose escaped form is over 128 bytes becomes `%sha256-` and the first 128 bits of its SHA-256 in
 //! hex; since a literal `%` is always followed by two hex digits, no other value has that form. An
@@ -11,6 +15,8 @@
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
+
+use crate::algorithm::Algorithm;
 
 /// The longest escaped value in a key, in bytes; a longer one is replaced by a hash.
 pub const VALUE_LEN_MAX: usize = 128;
@@ -51,6 +57,28 @@ pub fn push_attribute(key: &mut String, attribute: &str, value: Option<&str>) {
             return;
         }
     }
+}
+
+/// Appends what tells how the bucket at `key` is counted; nothing for a token bucket and a leaky
+/// bucket.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_core::{Algorithm, key::push_algorithm};
+///
+/// let mut key = String::from("default:password-reset:account=7");
+/// push_algorithm(&mut key, Algorithm::TokenBucket);
+/// push_algorithm(&mut key, Algorithm::SlidingLog);
+/// assert_eq!(key, "default:password-reset:account=7:@sliding");
+/// ```
+pub fn push_algorithm(key: &mut String, algorithm: Algorithm) {
+    key.push_str(match algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => "",
+        Algorithm::FixedWindow => ":@fixed_window",
+        Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => ":@sliding",
+        Algorithm::Concurrency { .. } => ":@concurrency",
+    });
 }
 
 fn push_hash(key: &mut String, value: &str) {

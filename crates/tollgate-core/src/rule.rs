@@ -250,9 +250,9 @@ impl Rule {
                 || self.key.iter().all(|name| attributes.value(name).is_some()))
     }
 
-    /// Writes the key of the bucket that a request is charged to; see the [`key`](crate::key)
-    /// module.
-    pub fn bucket_key(&self, attributes: &Attributes) -> String {
+    /// Writes the key of the bucket that a request is charged to under a quota of the rule; see the
+    /// [`key`](crate::key) module.
+    pub fn bucket_key(&self, attributes: &Attributes, quota: &Quota) -> String {
         let mut text = String::with_capacity(self.domain.len() + self.name.len() + 64);
         text.push_str(&self.domain);
         text.push(':');
@@ -260,6 +260,7 @@ impl Rule {
         for name in &self.key {
             key::push_attribute(&mut text, name, attributes.value(name));
         }
+        key::push_algorithm(&mut text, quota.algorithm());
         text
     }
 

@@ -21,6 +21,19 @@ pub struct Applied {
     pub exception: Option<usize>,
 }
 
+impl Applied {
+    fn new(rule: &Arc<Rule>, attributes: &Attributes) -> Option<Self> {
+        let exception = rule.exception(attributes);
+        let quota = match rule.treatment(exception) {
+            Treatment::Quota(quota) => Some(quota),
+            Treatment::Blocked => None,
+            Treatment::Unlimited => return None,
+        };
+        let key = rule.bucket_key(attributes, quota.as_ref().unwrap_or_else(|| rule.quota()));
+        Some(Self { rule: Arc::clone(rule), key, quota, exception })
+    }
+}
+
 /// The rules in force.
 ///
 /// Rules are kept coarse to fine: those with fewer key attributes first, and in the order given
@@ -83,29 +96,22 @@ impl RuleSet {
     /// No two keys are the same, since no two rules of a domain have one name.
     pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = Applied> {
         let domain = self.domains.get(attributes.domain());
-        domain.into_iter().flatten().filter(|rule| rule.applies(attributes)).filter_map(|rule| {
-            let exception = rule.exception(attributes);
-            let quota = match rule.treatment(exception) {
-                Treatment::Quota(quota) => Some(quota),
-                Treatment::Blocked => None,
-                Treatment::Unlimited => return None,
-            };
-            let key = rule.bucket_key(attributes);
-            Some(Applied { rule: Arc::clone(rule), key, quota, exception })
-        })
+        let applying = domain.into_iter().flatten().filter(|rule| rule.applies(attributes));
+        applying.filter_map(|rule| Applied::new(rule, attributes))
+    }
+
+    /// Returns what the rule `name` charges a request, whether it applies to it or not; `None` if
+    /// there is no such rule in the request's domain, or if an exception frees the request.
+    ///
+    /// For what a request holds: it is given back where the same request would be charged now.
+    pub fn charge_by(&self, name: &str, attributes: &Attributes) -> Option<Applied> {
+        let domain = self.domains.get(attributes.domain())?;
+        Applied::new(domain.iter().find(|rule| rule.name() == name)?, attributes)
     }
 
     /// Tells whether a domain has rules. Requests of one that has none are allowed.
     pub fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
-    }
-
-    /// Returns the rule that wrote a bucket's key, if it is in force.
-    pub fn rule_of(&self, key: &str) -> Option<&Arc<Rule>> {
-        let mut names = key.splitn(3, ':');
-        let domain = self.domains.get(names.next()?)?;
-        let name = names.next()?;
-        domain.iter().find(|rule| rule.name() == name)
     }
 
     /// Returns all rules, those of one domain together and coarse to fine.

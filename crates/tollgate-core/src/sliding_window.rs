@@ -48,6 +48,7 @@ use crate::cost::Cost;
 use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
+use crate::record::Record;
 use crate::state::Change;
 use crate::time::{Moment, Timestamp};
 use crate::view::View;
@@ -379,5 +380,12 @@ impl View for CellsView<'_> {
         // The newest cell keeps units unless all are given back.
         let reset_after = if used == 0 { Duration::ZERO } else { self.until_all_freed() };
         (self.allow(used, reset_after), change)
+    }
+
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
+        let spent = Cell { index: self.geometry.index(reserved.since), units: 0 };
+        let current = self.geometry.index(self.moment.effective);
+        let counts = spent.index <= current && self.geometry.counts(spent, current);
+        if counts { self.refund(cost) } else { self.keep(cost) }
     }
 }

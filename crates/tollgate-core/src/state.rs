@@ -11,8 +11,8 @@ use crate::token_bucket::Bucket;
 
 /// The stored state of one bucket in which something is spent.
 ///
-/// A bucket in which nothing is spent has no state: it is full (G5). State of another algorithm
-/// than the quota's counts as none, so a rule whose algorithm changes starts afresh.
+/// A bucket in which nothing is spent has no state: it is full (G5). State that the quota's
+/// algorithm cannot read counts as none. Rules keep it under other keys; see [`mod@crate::key`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {

@@ -51,7 +51,8 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
 
-    /// Forgets the buckets at `keys`, which fills them.
+    /// Forgets the buckets at `keys`, which fills them. Records stay: a reservation from before can
+    /// still be settled, and a refund under a ticket is not repeated.
     ///
     /// # Errors
     ///

@@ -109,11 +109,10 @@ impl Shard {
         self.records.remove(hash, |kept| kept.is(key.text, ticket), hasher);
     }
 
-    /// Removes a bucket and all records beside it, and returns how many of both there were.
+    /// Removes a bucket, and returns how many there were. Records beside it stay.
     pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> usize {
         let before = self.len();
         self.remove(key, hasher);
-        self.records.remove_all(|kept| kept.key_hash == key.hash && *kept.key == *key.text, hasher);
         before - self.len()
     }
 

@@ -108,19 +108,6 @@ impl<T: Item> Shelf<T> {
         self.tidy(hasher);
     }
 
-    /// Removes all items that `is_gone` tells, in a step for each item that there is.
-    pub(crate) fn remove_all(&mut self, mut is_gone: impl FnMut(&T) -> bool, hasher: &KeyHasher) {
-        let heap_bytes = &mut self.heap_bytes;
-        self.table.retain(|item| {
-            let gone = is_gone(item);
-            if gone {
-                *heap_bytes -= item.heap_bytes();
-            }
-            !gone
-        });
-        self.tidy(hasher);
-    }
-
     /// Tells that an item was stored for `stay_us` which does not tell when it was written.
     pub(crate) fn note_stay(&mut self, stay_us: u64) {
         self.stay_max_us = self.stay_max_us.max(stay_us);

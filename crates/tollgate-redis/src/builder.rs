@@ -8,6 +8,7 @@ use redis::RedisConnectionInfo;
 use tollgate_core::{MAX_CLOCK_SKEW_DEFAULT, StoreError, key};
 
 use crate::cluster::Cluster;
+use crate::coalesce::Coalescer;
 use crate::connection::{Connector, Settings};
 use crate::error;
 use crate::script::Script;
@@ -74,6 +75,7 @@ pub struct RedisStoreBuilder {
     time_source: TimeSource,
     timeout: Duration,
     max_clock_skew: Duration,
+    coalesces: bool,
 }
 
 /// How the user names the servers.
@@ -99,6 +101,7 @@ impl RedisStoreBuilder {
             time_source: TimeSource::default(),
             timeout: Duration::from_millis(50),
             max_clock_skew: MAX_CLOCK_SKEW_DEFAULT,
+            coalesces: true,
         }
     }
 
@@ -180,6 +183,13 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets whether checks that arrive while calls are in flight go together in the next one. They
+    /// do unless it is turned off; the decisions are those of one by one either way.
+    pub fn coalescing(mut self, coalesces: bool) -> Self {
+        self.coalesces = coalesces;
+        self
+    }
+
     /// Makes the store, connects, loads the script and checks that the server runs it.
     ///
     /// # Errors
@@ -229,6 +239,8 @@ impl RedisStoreBuilder {
         let transport = Transport { target, timeout: self.timeout, script, counters };
         let inner = Inner {
             transport,
+            coalescer: Coalescer::default(),
+            coalesces: self.coalesces,
             in_flight_max: self.in_flight_max,
             prefix: self.prefix,
             time_source: self.time_source,

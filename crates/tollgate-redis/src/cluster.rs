@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use redis::{Cmd, ErrorKind, RedisError, Value};
@@ -24,6 +24,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the nodes that are known are asked alone, before those are that the user named.
 const SEEDS_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a node without slots keeps its connections after a call was last sent there.
+const GUEST_STAY: Duration = Duration::from_secs(60);
 
 /// Of no node.
 const NOBODY: u16 = u16::MAX;
@@ -44,11 +47,14 @@ struct SlotMap {
     nodes: Vec<Arc<Server>>,
     /// For each slot the index of its node.
     owners: Box<[u16]>,
+    /// Nodes that have no slot yet, but take some over: where calls were sent on to, and when.
+    guests: Vec<(Arc<Server>, Instant)>,
 }
 
 impl SlotMap {
     fn empty() -> Self {
-        Self { nodes: Vec::new(), owners: vec![NOBODY; HashSlot::COUNT].into_boxed_slice() }
+        let owners = vec![NOBODY; HashSlot::COUNT].into_boxed_slice();
+        Self { nodes: Vec::new(), owners, guests: Vec::new() }
     }
 
     fn owner(&self, slot: HashSlot) -> Option<&Arc<Server>> {
@@ -57,6 +63,11 @@ impl SlotMap {
 
     fn position(&self, host: &str, port: u16) -> Option<usize> {
         self.nodes.iter().position(|node| node.address() == Some((host, port)))
+    }
+
+    fn node(&self, host: &str, port: u16) -> Option<&Arc<Server>> {
+        let mut known = self.nodes.iter().chain(self.guests.iter().map(|(guest, _)| guest));
+        known.find(|server| server.address() == Some((host, port)))
     }
 }
 
@@ -112,7 +123,7 @@ impl Cluster {
     pub(crate) fn moved(self: &Arc<Self>, slot: HashSlot, host: &str, port: u16) -> Arc<Server> {
         let mut map = self.map.write();
         let position = map.position(host, port).unwrap_or_else(|| {
-            let node = self.server_at(&[], host, port);
+            let node = self.server_at(&map, host, port);
             map.nodes.push(node);
             map.nodes.len() - 1
         });
@@ -123,14 +134,20 @@ impl Cluster {
         owner
     }
 
-    /// Returns the node at an address.
+    /// Returns the node at an address, to which a call is sent on that it takes over the slot of.
     pub(crate) fn node(&self, host: &str, port: u16) -> Arc<Server> {
-        self.server_at(&self.map.read().nodes, host, port)
+        let mut map = self.map.write();
+        let node = self.server_at(&map, host, port);
+        if map.position(host, port).is_none() {
+            map.guests.retain(|(guest, _)| !Arc::ptr_eq(guest, &node));
+            map.guests.push((Arc::clone(&node), Instant::now()));
+        }
+        node
     }
 
     /// Finds the server among those that are known, or makes it.
-    fn server_at(&self, known: &[Arc<Server>], host: &str, port: u16) -> Arc<Server> {
-        match known.iter().find(|server| server.address() == Some((host, port))) {
+    fn server_at(&self, known: &SlotMap, host: &str, port: u16) -> Arc<Server> {
+        match known.node(host, port) {
             Some(server) => Arc::clone(server),
             None => Arc::new(Server::new(self.seeds[0].to(host.to_owned(), port))),
         }
@@ -183,12 +200,17 @@ impl Cluster {
         let mut positions = HashMap::new();
         for Range { slots: (first, last), primary: (host, port) } in ranges {
             let position = *positions.entry((host, port)).or_insert_with(|| {
-                next.nodes.push(self.server_at(&map.nodes, host, *port));
+                next.nodes.push(self.server_at(&map, host, *port));
                 next.nodes.len() - 1
             });
             let position = u16::try_from(position).unwrap_or(NOBODY);
             next.owners[usize::from(*first)..=usize::from(*last)].fill(position);
         }
+        let is_guest = |(guest, since): &(Arc<Server>, Instant)| {
+            since.elapsed() < GUEST_STAY && !next.nodes.iter().any(|node| Arc::ptr_eq(node, guest))
+        };
+        map.guests.retain(is_guest);
+        next.guests = std::mem::take(&mut map.guests);
         *map = next;
     }
 }

@@ -59,6 +59,22 @@ fn has_no_cluster(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
 }
 
+/// Makes the error of a check that came when too many were waiting for their turn. It was not sent.
+pub(crate) fn too_many_waiting(most: usize) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!("{most} checks wait for redis, which is the most: it is too slow for this load"),
+    )
+}
+
+/// Makes the error of a check whose call was given up with the runtime that made it.
+pub(crate) fn interrupted() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        "the runtime that sent the call has ended, so its answer is lost",
+    )
+}
+
 /// Makes the error of a deadline that passed after the call was sent.
 pub(crate) fn no_answer(server: &str, timeout: std::time::Duration) -> StoreError {
     StoreError::new(
@@ -117,14 +133,19 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
             (StoreErrorKind::Refused, "it is a replica: let the URL name the primary")
         }
         Some("OOM") => (StoreErrorKind::Refused, "raise its maxmemory"),
-        Some("NOAUTH" | "WRONGPASS") => {
-            (StoreErrorKind::Refused, "check the user and the password in the URL")
+        Some("NOAUTH" | "WRONGPASS") => (StoreErrorKind::Refused, LOGIN_ADVICE),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            (StoreErrorKind::Refused, LOGIN_ADVICE)
         }
-        _ if is_not_permitted(error) => {
-            (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
-        }
+        _ if is_not_permitted(error) => (StoreErrorKind::Refused, PERMISSION_ADVICE),
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
             (StoreErrorKind::Refused, "it is a node of a Redis Cluster: write redis+cluster://")
+        }
+        _ if error.detail().is_some_and(|detail| detail.starts_with("No such master")) => {
+            (StoreErrorKind::Refused, "check the name of the master")
+        }
+        _ if is_function_unknown(error) => {
+            (StoreErrorKind::Refused, "allow its user FUNCTION LOAD")
         }
         _ if has_no_cluster(error) => {
             (StoreErrorKind::Refused, "it is not a node of a Redis Cluster: write redis://")
@@ -216,9 +237,11 @@ pub(crate) fn corrupt(
             bucket,
             "is a sorted set of other members than leases, so it is not a bucket".to_owned(),
         ),
-        ("record", _) => {
-            (record?, "does not hold <units>:<end>, so it is not the note of a ticket".to_owned())
-        }
+        ("record", _) => (
+            record?,
+            "does not hold <units>:<since>:<queue end>:<end>, so it is not the note of a ticket"
+                .to_owned(),
+        ),
         _ => return None,
     };
     Some(StoreError::new(
@@ -227,9 +250,15 @@ pub(crate) fn corrupt(
     ))
 }
 
+const PERMISSION_ADVICE: &str = "allow its user the commands that lua/README.md lists, on the keys \
+                                 PREFIX:* and {PREFIX:*";
+
+const LOGIN_ADVICE: &str = "check the user and the password";
+
 /// The server's own words, or the system's.
 pub(crate) fn cause(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "wrong password".to_owned(),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }

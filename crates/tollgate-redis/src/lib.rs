@@ -104,6 +104,7 @@ mod across;
 mod builder;
 mod call;
 mod cluster;
+mod coalesce;
 mod connection;
 mod error;
 mod health;

@@ -9,6 +9,9 @@ use redis::Cmd;
 /// it, or to run it by hand.
 pub const SCRIPT: &str = concat!(
     include_str!("../lua/parts/integer.lua"),
+    "if ARGV[1] == 'batch' then\n\n",
+    include_str!("../lua/batch.lua"),
+    "end\n\n",
     // What follows is the body of one function, which is only called by a request that needs it: in
     // Redis every call of a script makes its functions anew.
     "local function make_parts(call, now, max_clock_skew)\nlocal parts = {}\n\n",
@@ -86,7 +89,8 @@ impl Script {
         match form {
             Form::Sha | Form::Source => command.arg("SCRIPT").arg("LOAD").arg(SCRIPT),
             Form::Function | Form::Library => {
-                command.arg("FUNCTION").arg("LOAD").arg("REPLACE").arg(self.library())
+                // Without REPLACE, so that a server which has it writes and replicates nothing.
+                command.arg("FUNCTION").arg("LOAD").arg(self.library())
             }
         };
         command

@@ -126,6 +126,8 @@ impl Sentinel {
                         let Some(watched) = watched.upgrade() else { return };
                         let text: String = message.get_payload().unwrap_or_default();
                         if text.split(' ').next() == Some(&watched.master) {
+                            // A look that is under way may have asked before the switch.
+                            let _ = ended(watched.refresh()).await;
                             drop(watched.refresh());
                         }
                     }

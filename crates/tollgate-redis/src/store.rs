@@ -11,6 +11,7 @@ use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, Timestamp};
 use crate::across::{self, Group};
 use crate::builder::{RedisStoreBuilder, Servers, TimeSource};
 use crate::call::{Call, Step};
+use crate::coalesce::Coalescer;
 use crate::error::{self, Keys};
 use crate::key::{self, HashSlot};
 use crate::script::Form;
@@ -33,6 +34,8 @@ pub struct RedisStore {
 /// What a call needs, in a task of its own too.
 pub(crate) struct Inner {
     pub(crate) transport: Transport,
+    pub(crate) coalescer: Coalescer,
+    pub(crate) coalesces: bool,
     pub(crate) in_flight_max: usize,
     pub(crate) prefix: String,
     pub(crate) time_source: TimeSource,
@@ -175,6 +178,19 @@ impl Inner {
         })
     }
 
+    /// Applies an operation to charges that are in one slot, in a call of its own.
+    pub(crate) async fn decide_alone(
+        &self,
+        operation: Operation,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        let call = self.call(Step::Apply(operation), charges, now);
+        let reply = self.send(slot, &call, self.transport.deadline()).await?;
+        call.decisions(&reply).ok_or_else(|| error::unintelligible(&self.transport.target.name()))
+    }
+
     /// Returns the slot of a key, or any if there is one server for all.
     fn slot_of(&self, key: &str) -> HashSlot {
         match self.transport.target {
@@ -234,8 +250,10 @@ impl Store for RedisStore {
                 return across::apply(inner, operation, groups, now).await;
             }
         }
-        let reply = inner.send(slot, &call, inner.transport.deadline()).await?;
-        call.decisions(&reply).ok_or_else(|| error::unintelligible(&inner.transport.target.name()))
+        if inner.coalesces && Coalescer::takes(operation, charges) {
+            return inner.spend_coalesced(slot, charges, now).await;
+        }
+        inner.decide_alone(operation, slot, charges, now).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

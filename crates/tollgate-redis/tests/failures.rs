@@ -93,7 +93,7 @@ async fn a_restarted_server_is_found_again_within_a_second() {
 #[tokio::test]
 async fn calls_that_are_under_way_when_the_server_dies_fail_as_unavailable() {
     let mut server = RedisServer::start().unwrap();
-    let store = Arc::new(builder(&server).connect().await.unwrap());
+    let store = Arc::new(builder(&server).coalescing(false).connect().await.unwrap());
     server.pause().unwrap();
     let calls: Vec<_> = (0..16)
         .map(|_| {
@@ -402,6 +402,17 @@ async fn the_documented_permissions_are_enough() {
     let error = spend(&store, &quota).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refused);
     assert!(error.to_string().contains("lua/README.md"), "{error}");
+
+    // Without the keys of records all but what writes one goes well.
+    let _ = command(&server, &["DEL", "tollgate:key"]);
+    let _ = command(&server, &["ACL", "SETUSER", "tollgate", "+hmget", "resetkeys", "~tollgate:*"]);
+    assert_eq!(remaining_after_spend(&store, &quota).await, 9);
+    let reserve = Operation::Reserve { ttl: Duration::from_secs(30) };
+    let charges = [Charge::new("key", &quota, Cost::ONE).with_ticket(Ticket::new(1))];
+    let error = store.apply(reserve, &charges, Timestamp::EPOCH).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+    let advice = "on the keys PREFIX:* and {PREFIX:*";
+    assert!(error.to_string().ends_with(advice), "{error}");
 }
 
 #[tokio::test]

@@ -152,8 +152,7 @@ impl Server {
 ///
 /// [`ServeError`] if the store cannot be made as configured, or does not answer.
 pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
-    let backend = Backend::new(&config.store)?;
-    backend.ping().await?;
+    let backend = Backend::connect(&config.store).await?;
     Ok(backend.limiter(config)?)
 }
 

@@ -15,7 +15,7 @@
 //! 3. Before the instant of the last write, by at most the skew, the bucket stands still. Further
 //!    back, that instant moves to now with all that counted at it.
 //! 4. A reservation is a spending that is noted under its ticket, once; settling it gives back
-//!    what was reserved too much, or takes what was reserved too little as far as it is there, and
+//!    what was reserved too much, if it still counts and nobody has queued behind it, or takes what was reserved too little as far as it is there, and
 //!    removes the note. A refund under a ticket is noted likewise, until everything spent before
 //!    it has stopped to count, but for ten minutes at least and a day at most.
 //!
@@ -115,6 +115,11 @@ trait Contents {
 
     /// Gives units back, as far as they were taken.
     fn give_back(&mut self, units: u64);
+
+    /// Tells whether what was taken at an instant counts. In a bucket it always may.
+    fn counts(&self, _since: Timestamp) -> bool {
+        true
+    }
 
     fn remaining(&self) -> u64;
 

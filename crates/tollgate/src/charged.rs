@@ -37,6 +37,12 @@ impl Charged {
         Ok(Self { rule, key, quota, exception, cost, factor })
     }
 
+    /// The attributes that decide which bucket and which quota of the rule a request is charged to.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = &str> {
+        let of_exceptions = self.rule.exceptions().iter().flat_map(|one| one.matcher.iter());
+        self.rule.key().iter().map(String::as_str).chain(of_exceptions.map(|(name, _)| name))
+    }
+
     /// The charge to the bucket, unless the rule blocks the request.
     pub(crate) fn charge(&self, ticket: Option<Ticket>) -> Option<Charge<'_>> {
         let quota = self.quota.as_ref()?;

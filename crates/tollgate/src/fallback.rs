@@ -63,7 +63,8 @@ impl Limiter {
     }
 
     /// Applies an operation to what was taken here, and tells whether every enforced rule allowed
-    /// it.
+    /// it; if there is none, whether every shadow rule did. Where no rule is decided here, nothing
+    /// was taken.
     pub(crate) fn apply_locally(
         &self,
         operation: Operation,
@@ -72,8 +73,11 @@ impl Limiter {
     ) -> Result<bool, CheckError> {
         let decisions = self.decide_locally(operation, charged, ticket, self.now());
         let decisions = decisions.map_err(|error| CheckError::store(None, error))?;
-        let mut decided = local_rules(charged).zip(decisions);
-        Ok(decided.all(|(one, decision)| one.rule.is_shadow() || decision.is_allow()))
+        let has_enforced = local_rules(charged).any(|one| !one.rule.is_shadow());
+        let counts = |one: &Charged| !has_enforced || !one.rule.is_shadow();
+        let all =
+            local_rules(charged).zip(&decisions).all(|(one, said)| !counts(one) || said.is_allow());
+        Ok(all && !decisions.is_empty())
     }
 
     /// Decides the rules whose policy is `Local`, in their order, and notes what they spend.

@@ -92,6 +92,7 @@
 
 mod acquire;
 mod any_store;
+mod attempt;
 mod background;
 mod builder;
 mod charged;
@@ -120,7 +121,7 @@ pub use tollgate_core::{
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use tollgate_redis::{RedisStore, TimeSource};
+pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, TimeSource, Tls};
 
 pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;

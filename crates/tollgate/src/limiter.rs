@@ -181,7 +181,8 @@ impl Limiter {
 
     /// Fills every bucket that a request is charged to.
     ///
-    /// The verdict tells the state after the reset. Buckets of other requests stay as they are.
+    /// The verdict tells the state after the reset. Buckets of other requests stay as they are, and
+    /// so do reservations: those from before the reset can still be settled.
     ///
     /// # Errors
     ///

@@ -1,17 +1,19 @@
 //! Slots and units that are given back when they are no longer needed.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
-use tollgate_core::{Algorithm, Operation, Quota, Ticket};
+use tokio::time::{Instant, sleep};
+use tollgate_core::{Algorithm, Applied, Attributes, Cost, Operation, Quota, Ticket};
 
-use crate::charged::AllCharged;
+use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::hold::Hold;
+use crate::hold::{Hold, HoldKind};
 use crate::limiter::Limiter;
+use crate::verdict::RuleDecision;
 
 /// The slots of a concurrency limit that a request holds. Dropping it releases them.
 ///
@@ -37,13 +39,7 @@ impl Permit {
     /// Returns how long the slots are held from now on if the permit is renewed now: the shortest
     /// lease of the rules whose slots they are.
     pub fn lease(&self) -> Duration {
-        let leases = self.taken.charged.iter().filter_map(|one| {
-            match one.quota.as_ref().map(Quota::algorithm) {
-                Some(Algorithm::Concurrency { lease_ttl }) => Some(lease_ttl),
-                _ => None,
-            }
-        });
-        leases.min().unwrap_or(Algorithm::LEASE_TTL_DEFAULT)
+        self.taken.lease().unwrap_or(Algorithm::LEASE_TTL_DEFAULT)
     }
 
     /// Extends the lease to its whole length from now.
@@ -120,7 +116,8 @@ impl Permit {
     /// nothing when it is dropped.
     pub fn into_hold(mut self) -> Hold {
         self.held = false;
-        Hold::new(self.taken.ticket, &self.taken.charged)
+        let Taken { ticket, request, charged, .. } = &self.taken;
+        Hold::new(HoldKind::Slots, *ticket, request, charged)
     }
 
     fn stop_renewals(&mut self) {
@@ -154,6 +151,7 @@ impl fmt::Debug for Permit {
 #[derive(Clone)]
 pub(crate) struct Taken {
     pub(crate) limiter: Limiter,
+    pub(crate) request: Attributes,
     pub(crate) charged: AllCharged,
     pub(crate) ticket: Ticket,
     /// Whether it was taken from this node's own buckets, since the store could not answer.
@@ -161,6 +159,15 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// The shortest lease of the slots.
+    fn lease(&self) -> Option<Duration> {
+        let lease = |one: &Charged| match one.quota.as_ref().map(Quota::algorithm) {
+            Some(Algorithm::Concurrency { lease_ttl }) => Some(lease_ttl),
+            _ => None,
+        };
+        self.charged.iter().filter_map(lease).min()
+    }
+
     pub(crate) async fn renew(&self) -> Result<(), CheckError> {
         if self.apply(Operation::Renew, Some(self.ticket)).await? {
             Ok(())
@@ -174,6 +181,14 @@ impl Taken {
         self.apply(Operation::Refund, None).await.map(drop)
     }
 
+    /// Gives the units of a reservation back, as far as they still count.
+    async fn cancel(&self) -> Result<(), CheckError> {
+        let nothing = |one: &Charged| Charged { cost: Cost::ZERO, ..one.clone() };
+        let cancelled =
+            Self { charged: self.charged.iter().map(nothing).collect(), ..self.clone() };
+        cancelled.apply(Operation::Settle, Some(self.ticket)).await.map(drop)
+    }
+
     pub(crate) async fn release(&self) -> Result<(), CheckError> {
         let released = self.apply(Operation::Release, Some(self.ticket)).await;
         self.charged.iter().for_each(|one| self.limiter.lines().wake(&one.key));
@@ -181,39 +196,104 @@ impl Taken {
     }
 
     /// Applies an operation where the slots and units are held, and tells whether every enforced
-    /// rule allowed it.
+    /// rule allowed it; if there is none, whether every shadow rule did.
     async fn apply(
         &self,
         operation: Operation,
         ticket: Option<Ticket>,
     ) -> Result<bool, CheckError> {
-        let Self { limiter, charged, .. } = self;
+        let (limiter, charged) = (&self.limiter, self.charged_now());
         if self.locally {
-            return limiter.apply_locally(operation, charged, ticket);
+            return limiter.apply_locally(operation, &charged, ticket);
         }
-        let verdict = limiter.apply_exactly(operation, charged, ticket).await?;
-        let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
-        Ok(enforced.all(|rule| rule.decision().is_allow()))
+        let verdict = limiter.apply_exactly(operation, &charged, ticket).await?;
+        let has_enforced = verdict.rules().iter().any(|rule| !rule.rule().is_shadow());
+        let counts = |rule: &&RuleDecision| !has_enforced || !rule.rule().is_shadow();
+        Ok(verdict.rules().iter().filter(counts).all(|rule| rule.decision().is_allow()))
+    }
+
+    /// What was charged, under the quotas that are now in force: an old one would judge what others
+    /// wrote under the new.
+    fn charged_now(&self) -> AllCharged {
+        let rules = self.limiter.rules();
+        let now = |one: &Charged| {
+            let mut one = one.clone();
+            let is_in_force = rules.iter().any(|rule| Arc::ptr_eq(rule, &one.rule));
+            if !is_in_force
+                && let Some(applied) = rules.charge_by(one.rule.name(), &self.request)
+                && let Applied { rule, key, quota: Some(quota), exception } = applied
+                && key == one.key
+            {
+                (one.rule, one.quota, one.exception) = (rule, Some(quota), exception);
+            }
+            one
+        };
+        self.charged.iter().map(now).collect()
+    }
+
+    /// Releases slots, if there are any, without a caller who waits for it.
+    pub(crate) fn release_unwaited(self) {
+        if self.charged.is_empty() {
+            return;
+        }
+        let limiter = self.limiter.clone();
+        limiter.background().run(async move {
+            // What is not released comes back when the lease ends.
+            let _ = self.release().await;
+        });
     }
 }
 
 /// Gives back what was spent for a caller who did not wait to the end.
 pub(crate) struct Spent {
     taken: Taken,
+    /// Whether it can be settled, so that only what still counts is given back.
+    reserved: bool,
     kept: bool,
 }
 
 impl Spent {
-    pub(crate) const fn new(taken: Taken) -> Self {
-        Self { taken, kept: false }
+    pub(crate) const fn new(taken: Taken, reserved: bool) -> Self {
+        Self { taken, reserved, kept: false }
     }
 
     /// Leaves everything spent; of what was charged, the slots are returned as a permit.
     pub(crate) fn keep(mut self) -> Option<Permit> {
         self.kept = true;
-        let slots: AllCharged =
-            self.taken.charged.iter().filter(|one| one.counts_slots()).cloned().collect();
+        let slots = self.slots();
         (!slots.is_empty()).then(|| Permit::new(Taken { charged: slots, ..self.taken.clone() }))
+    }
+
+    /// The slots that are held among what was charged.
+    fn slots(&self) -> AllCharged {
+        let is_slots = |one: &&Charged| one.counts_slots() && !one.cost.is_zero();
+        self.taken.charged.iter().filter(is_slots).cloned().collect()
+    }
+
+    /// Waits, and keeps the leases of what is held, which then last their whole length. Tells
+    /// whether they could be kept: a lease that has ended let another in.
+    pub(crate) async fn wait(&self, wait: Duration) -> Result<bool, CheckError> {
+        let held = Taken { charged: self.slots(), ..self.taken.clone() };
+        let Some(lease) = held.lease() else {
+            sleep(wait).await;
+            return Ok(true);
+        };
+        let ends = Instant::now() + wait;
+        let mut renewed = Instant::now();
+        loop {
+            let left = ends.saturating_duration_since(Instant::now());
+            sleep(left.min(lease / 3)).await;
+            match held.renew().await {
+                Ok(()) => renewed = Instant::now(),
+                Err(error) if error.is_not_held() => return Ok(false),
+                // The slots outlast a store that does not answer for a part of the lease.
+                Err(_) if renewed.elapsed() < lease => {}
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= ends {
+                return Ok(true);
+            }
+        }
     }
 }
 
@@ -222,10 +302,10 @@ impl Drop for Spent {
         if self.kept {
             return;
         }
-        let taken = self.taken.clone();
+        let (taken, reserved) = (self.taken.clone(), self.reserved);
         self.taken.limiter.background().run(async move {
             // A store that does not answer leaves the units spent, so nothing is over-admitted.
-            let _ = taken.refund().await;
+            let _ = if reserved { taken.cancel().await } else { taken.refund().await };
             let _ = taken.release().await;
         });
     }

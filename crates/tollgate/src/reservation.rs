@@ -1,13 +1,13 @@
 //! Spending that is settled when its real cost is known.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Attributes, Cost, Operation, Treatment};
+use smallvec::SmallVec;
+use tollgate_core::{Applied, Attributes, Cost, CostRule, Operation};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::hold::{Hold, draw_ticket};
+use crate::hold::{Hold, HoldKind, draw_ticket};
 use crate::limiter::Limiter;
 use crate::permit::Taken;
 use crate::verdict::Verdict;
@@ -26,7 +26,8 @@ impl Reservation {
         &self.verdict
     }
 
-    /// Takes what is to be settled, or `None` if the reservation was denied or no rule applies.
+    /// Takes what is to be settled, or `None` if the reservation was denied, no rule applies or
+    /// nothing was asked for.
     pub fn into_hold(self) -> Option<Hold> {
         self.hold
     }
@@ -84,23 +85,81 @@ impl Limiter {
             .collect();
         let ticket = draw_ticket();
         let verdict = self.decide(Operation::Reserve { ttl }, &charged, Some(ticket)).await?;
-        let held = verdict.is_allowed() && !charged.is_empty();
-        let hold = held.then(|| Hold::new(ticket, &charged));
+        let held: AllCharged = charged.into_iter().filter(|one| !one.cost.is_zero()).collect();
+        let is_held = verdict.is_allowed() && !held.is_empty();
+        let hold = is_held.then(|| Hold::new(HoldKind::Units, ticket, attributes, &held));
         Ok(Reservation { verdict, hold })
     }
 
-    /// Settles a reservation at its real cost: gives back what was reserved too much, or takes what
-    /// was reserved too little, as far as it is there.
+    /// Settles a reservation at its real cost: gives back what was reserved too much, as far as it
+    /// still counts, or takes what was reserved too little, as far as it is there.
     ///
     /// # Errors
     ///
     /// [`CheckError::is_not_held`] if the reservation was settled or has ended, or if its rule is
     /// gone; nothing changes then. [`CheckError::is_store_failure`] if the store could not answer.
+    ///
+    /// The verdict is an allowance of the rules that held something.
     pub async fn commit(&self, hold: &Hold, cost: Cost) -> Result<Verdict, CheckError> {
-        let charged = self.held(hold, cost);
+        self.settle(hold, self.held(hold, cost)).await
+    }
+
+    /// Settles a reservation as [`commit`](Self::commit) does, where a rule takes its cost from an
+    /// attribute: by what that attribute is in `attributes`, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit), and [`CheckError::is_invalid`] if such an attribute is not a
+    /// cost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Attributes, Cost, CostRule, Limiter, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let traffic = Rule::new("traffic", Quota::new("1000/day".parse()?, 1_000)?)
+    ///     .with_cost(CostRule::Attribute("bytes".to_owned()));
+    /// let limiter = Limiter::builder().rule(traffic).build()?;
+    /// let estimate = Attributes::from([("bytes", "400")]);
+    ///
+    /// let reserved = limiter.reserve(&estimate, Cost::ONE, Duration::from_secs(60)).await?;
+    /// if let Some(hold) = reserved.into_hold() {
+    ///     let real = Attributes::from([("bytes", "150")]);
+    ///     let settled = limiter.commit_with(&hold, &real, Cost::ONE).await?;
+    ///     assert_eq!(settled.remaining(), Some(850));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn commit_with(
+        &self,
+        hold: &Hold,
+        attributes: &Attributes,
+        cost: Cost,
+    ) -> Result<Verdict, CheckError> {
+        let mut charged = self.held(hold, cost);
+        for one in &mut charged {
+            if let CostRule::Attribute(name) = one.rule.cost()
+                && attributes.value(name).is_some()
+            {
+                let real = one.rule.cost().cost(attributes, cost);
+                one.cost = real.map_err(CheckError::cost)?;
+            }
+        }
+        self.settle(hold, charged).await
+    }
+
+    async fn settle(&self, hold: &Hold, charged: AllCharged) -> Result<Verdict, CheckError> {
+        if hold.is_slots() {
+            return Err(CheckError::not_held());
+        }
         let settled = self.apply_exactly(Operation::Settle, &charged, Some(hold.ticket)).await?;
-        let found = settled.rules().iter().any(|rule| rule.decision().is_allow());
-        if found { Ok(settled) } else { Err(CheckError::not_held()) }
+        let held: SmallVec<[_; 2]> =
+            settled.rules().iter().filter(|rule| rule.decision().is_allow()).cloned().collect();
+        if held.is_empty() { Err(CheckError::not_held()) } else { Ok(Verdict::new(held, None)) }
     }
 
     /// Gives back all that a reservation holds.
@@ -120,52 +179,62 @@ impl Limiter {
     /// [`CheckError::is_store_failure`] if the store could not answer.
     pub async fn renew(&self, hold: &Hold) -> Result<(), CheckError> {
         let taken = self.taken(hold, false);
-        if taken.charged.is_empty() {
+        if !hold.is_slots() || taken.charged.is_empty() {
             return Err(CheckError::not_held());
         }
-        match taken.renew().await {
-            // They may have been taken from this node's own buckets.
-            Err(error) if error.is_store_failure() => {
-                self.taken(hold, true).renew().await.map_err(|_| error)
-            }
-            renewed => renewed,
+        // Where this node's own buckets hold something, it was taken from them and nowhere else.
+        if !self.store().answers_at_once() && self.taken(hold, true).renew().await.is_ok() {
+            return Ok(());
         }
+        taken.renew().await
     }
 
     /// Releases slots. It is not an error if they were released or have ended.
     ///
     /// # Errors
     ///
+    /// [`CheckError::is_not_held`] if the hold is a reservation's;
     /// [`CheckError::is_store_failure`] if the store could not answer; the slots then come back
     /// when their lease ends.
     pub async fn release(&self, hold: &Hold) -> Result<(), CheckError> {
+        if !hold.is_slots() {
+            return Err(CheckError::not_held());
+        }
         if !self.store().answers_at_once() {
-            // They may have been taken from this node's own buckets.
-            self.taken(hold, true).release().await?;
+            let local = self.taken(hold, true);
+            // What this node's own buckets hold was taken from them, and nowhere else.
+            if !local.charged.is_empty() && local.renew().await.is_ok() {
+                return local.release().await;
+            }
         }
         self.taken(hold, false).release().await
     }
 
     fn taken(&self, hold: &Hold, locally: bool) -> Taken {
-        let charged = self.held(hold, Cost::ZERO);
-        Taken { limiter: self.clone(), charged, ticket: hold.ticket, locally }
+        Taken {
+            limiter: self.clone(),
+            request: hold.request.clone(),
+            charged: self.held(hold, Cost::ZERO),
+            ticket: hold.ticket,
+            locally,
+        }
     }
 
-    /// The buckets of a hold whose rules are still in force.
+    /// What the rules in force charge for a hold.
     fn held(&self, hold: &Hold, cost: Cost) -> AllCharged {
         let rules = self.rules();
-        let buckets = hold.buckets.iter().filter_map(|bucket| {
-            let rule = Arc::clone(rules.rule_of(&bucket.key)?);
-            let Treatment::Quota(quota) = rule.treatment(bucket.exception) else { return None };
+        let held = hold.rules.iter().filter_map(|held| {
+            let applied = rules.charge_by(&held.name, &hold.request)?;
+            let Applied { rule, key, quota: Some(quota), exception } = applied else { return None };
             Some(Charged {
                 rule,
-                key: bucket.key.clone(),
+                key,
                 quota: Some(quota),
-                exception: bucket.exception,
-                cost: Cost::new(cost.units().saturating_mul(bucket.factor)),
-                factor: bucket.factor,
+                exception,
+                cost: Cost::new(cost.units().saturating_mul(held.factor)),
+                factor: held.factor,
             })
         });
-        buckets.collect()
+        held.filter(|one| one.counts_slots() == hold.is_slots()).collect()
     }
 }

@@ -261,3 +261,51 @@ async fn what_a_rule_says_comes_with_the_quota_that_holds() {
         assert_eq!(quota.map(|quota| quota.burst()), burst, "{account}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_kept_while_a_delay_is_waited_out_and_is_whole_at_its_end() {
+    let in_flight = Rule::new("slots", Quota::concurrency(3, Duration::from_secs(1)).unwrap());
+    let limiter = limiter([leaky("1/s", 4), in_flight]);
+    let (one, two, three) = (Attributes::new(), Attributes::new(), Attributes::new());
+    let held = tokio::join!(
+        limiter.enter(&one, Cost::ONE),
+        limiter.enter(&two, Cost::ONE),
+        limiter.enter(&three, Cost::ONE)
+    );
+    // The third waited for 2 s, which is longer than its lease; the first one's lease has ended.
+    let third = held.2.unwrap();
+    assert!(third.is_granted());
+    let slots = || async { limiter.peek(&one).await.unwrap().rules()[1].decision().remaining() };
+    assert_eq!(slots().await, 2);
+    sleep(ms(999)).await;
+    assert_eq!(slots().await, 2);
+    third.into_permit().unwrap().renew().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_loses_its_slot_while_it_waits_is_refused_and_gets_its_units_back() {
+    let in_flight = Rule::new("slots", Quota::concurrency(3, Duration::from_secs(9)).unwrap());
+    let limiter = limiter([leaky("1/min", 5), in_flight]);
+    let request = Attributes::new();
+    assert!(limiter.enter(&request, Cost::new(2)).await.unwrap().is_granted());
+    let waiting = {
+        let (limiter, request) = (limiter.clone(), request.clone());
+        tokio::spawn(async move { limiter.enter(&request, Cost::ONE).await })
+    };
+    sleep(ms(1)).await;
+    let _ = limiter.reset(&request).await.unwrap();
+    let refused = waiting.await.unwrap().unwrap();
+    assert!(!refused.is_granted());
+    limiter.given_back().await;
+    let left = limiter.peek(&request).await.unwrap();
+    let left: Vec<_> = left.rules().iter().map(|rule| rule.decision().remaining()).collect();
+    assert_eq!(left, [5, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_of_nothing_holds_no_slot() {
+    let limiter = limiter([slots(1)]);
+    let entered = limiter.enter(&Attributes::new(), Cost::ZERO).await.unwrap();
+    assert!(entered.is_granted());
+    assert!(entered.into_permit().is_none());
+}

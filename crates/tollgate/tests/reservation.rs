@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{
-    Attributes, Cost, CostRule, Hold, Limiter, ManualClock, Matcher, Quota, Rule, Treatment,
+    Attributes, Cost, CostRule, Hold, Limiter, ManualClock, Matcher, MemoryStore, Quota, Rule,
+    RuleSet, Treatment,
 };
 
 const TTL: Duration = Duration::from_secs(60);
@@ -143,4 +145,122 @@ async fn a_refund_with_an_id_is_made_once() {
     }
     let other = limiter.refund_once(&request, Cost::new(2), "order 67").await.unwrap();
     assert_eq!(other.remaining(), Some(5));
+}
+
+fn each(burst: u64) -> Rule {
+    Rule::new("each", quota("1/hour", burst)).with_key(["account"])
+}
+
+fn acme() -> Matcher {
+    Matcher::new().with("account", ["acme"])
+}
+
+#[tokio::test]
+async fn a_reservation_is_settled_under_the_quota_that_is_in_force_then() {
+    let generous = each(2).with_exception(acme(), Treatment::Quota(quota("1/hour", 90)));
+    let (limiter, _) = limiter([generous.clone()]);
+    let request = Attributes::from([("account", "acme")]);
+    let set = |rule: Rule| limiter.replace_rules(RuleSet::new([rule]).unwrap());
+    let left = || async { limiter.peek(&request).await.unwrap().remaining() };
+
+    // Another exception takes the place of the one that held.
+    let hold: Hold = reserve(&limiter, &request, 50).await.to_string().parse().unwrap();
+    let other = Matcher::new().with("account", ["other"]);
+    let one_more = each(2)
+        .with_exception(other, Treatment::Quota(quota("1/s", 5)))
+        .with_exception(acme(), Treatment::Quota(quota("1/hour", 90)));
+    set(one_more);
+    assert_eq!(limiter.commit(&hold, Cost::new(40)).await.unwrap().remaining(), Some(50));
+
+    // The exception is gone: what is left is capped at the rule's burst, and so is what is given back.
+    let hold = reserve(&limiter, &request, 50).await;
+    set(each(2));
+    assert_eq!(left().await, Some(0));
+    assert_eq!(limiter.cancel(&hold).await.unwrap().remaining(), Some(2));
+
+    // Who is blocked or free has nothing to settle.
+    for treatment in [Treatment::Blocked, Treatment::Unlimited] {
+        set(generous.clone());
+        let hold = reserve(&limiter, &request, 1).await;
+        set(each(2).with_exception(acme(), treatment));
+        assert!(limiter.cancel(&hold).await.unwrap_err().is_not_held());
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_of_another_algorithm_is_not_held() {
+    let (limiter, _) = limiter([each(10)]);
+    let request = Attributes::from([("account", "acme")]);
+    let hold = reserve(&limiter, &request, 8).await;
+    let window = Quota::fixed_window("10/hour".parse().unwrap()).unwrap();
+    let rule = Rule::new("each", window).with_key(["account"]);
+    limiter.replace_rules(RuleSet::new([rule]).unwrap());
+    assert_eq!(limiter.check_n(&request, Cost::new(9)).await.unwrap().remaining(), Some(1));
+    assert!(limiter.cancel(&hold).await.unwrap_err().is_not_held());
+    assert_eq!(limiter.peek(&request).await.unwrap().remaining(), Some(1));
+}
+
+#[tokio::test]
+async fn nodes_that_disagree_on_the_algorithm_each_keep_their_count() {
+    let store = Arc::new(MemoryStore::new());
+    let on = |quota: Quota| {
+        let rule = Rule::new("all", quota);
+        Limiter::builder().rule(rule).store(Arc::clone(&store)).build().unwrap()
+    };
+    let rate = || "10/day".parse().unwrap();
+    let nodes = [
+        on(Quota::new(rate(), 10).unwrap()),
+        on(Quota::fixed_window(rate()).unwrap()),
+        on(Quota::sliding_log(rate()).unwrap()),
+    ];
+    let mut admitted = [0; 3];
+    for _ in 0..30 {
+        for (node, admitted) in nodes.iter().zip(&mut admitted) {
+            *admitted += u32::from(node.check(&Attributes::new()).await.unwrap().is_allowed());
+        }
+    }
+    assert_eq!(admitted, [10, 10, 10]);
+}
+
+#[tokio::test]
+async fn leases_and_reservations_are_not_taken_for_each_other() {
+    let slots = Rule::new("slots", Quota::concurrency(5, TTL).unwrap());
+    let (limiter, _) = limiter([Rule::new("all", quota("1/hour", 10)), slots]);
+    let request = Attributes::new();
+    let reservation = reserve(&limiter, &request, 8).await;
+    assert!(!reservation.is_slots());
+    assert!(limiter.renew(&reservation).await.unwrap_err().is_not_held());
+    assert!(limiter.release(&reservation).await.unwrap_err().is_not_held());
+
+    let lease = limiter.enter(&request, Cost::ONE).await.unwrap().into_permit().unwrap();
+    let lease = lease.into_hold();
+    assert!(lease.is_slots());
+    assert!(limiter.commit(&lease, Cost::ONE).await.unwrap_err().is_not_held());
+    assert!(limiter.cancel(&lease).await.unwrap_err().is_not_held());
+    let left = limiter.peek(&request).await.unwrap();
+    let left: Vec<_> = left.rules().iter().map(|rule| rule.decision().remaining()).collect();
+    assert_eq!(left, [1, 4]);
+}
+
+#[tokio::test]
+async fn a_reservation_of_nothing_leaves_nothing_to_settle() {
+    let store = Arc::new(MemoryStore::new());
+    let limiter = Limiter::builder().rule(Rule::new("all", quota("1/hour", 10)));
+    let limiter = limiter.store(Arc::clone(&store)).build().unwrap();
+    let reserved = limiter.reserve(&Attributes::new(), Cost::ZERO, TTL).await.unwrap();
+    assert!(reserved.verdict().is_allowed() && reserved.into_hold().is_none());
+    let _ = limiter.refund_once(&Attributes::new(), Cost::ZERO, "order 66").await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn a_commit_tells_of_the_rules_that_held_something() {
+    let window = || Quota::fixed_window("10/day".parse().unwrap()).unwrap();
+    let (limiter, _) = limiter([Rule::new("a", quota("1/hour", 10)), Rule::new("b", window())]);
+    let hold = reserve(&limiter, &Attributes::new(), 8).await;
+    let now = [Rule::new("a", quota("1/hour", 10)), Rule::new("b", quota("1/hour", 10))];
+    limiter.replace_rules(RuleSet::new(now).unwrap());
+    let settled = limiter.commit(&hold, Cost::new(3)).await.unwrap();
+    assert!(settled.is_allowed());
+    assert_eq!((settled.rules().len(), settled.remaining()), (1, Some(7)));
 }

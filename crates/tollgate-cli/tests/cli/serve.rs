@@ -2,32 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 
 use rustix::process::Signal;
 
-use crate::process::{Service, run};
+use crate::process::{Service, begun, post, run};
 
 const LOGIN: &str = r#"{"attributes":{"path":"/login","method":"POST","ip":"203.0.113.7"}}"#;
-
-fn post(address: SocketAddr, path: &str, body: &str) -> String {
-    let mut connection = begun(address, path, body.len());
-    connection.write_all(body.as_bytes()).unwrap();
-    let mut reply = String::new();
-    connection.read_to_string(&mut reply).unwrap();
-    reply
-}
-
-/// Opens a connection and sends the head of a request.
-fn begun(address: SocketAddr, path: &str, body_len: usize) -> TcpStream {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(
-        connection,
-        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {body_len}\r\n\r\n"
-    )
-    .unwrap();
-    connection
-}
 
 #[test]
 fn without_a_configuration_it_says_what_it_does_and_what_to_try() {
@@ -131,6 +112,24 @@ fn a_port_in_use_is_named_with_the_option_that_changes_it() {
                 "error: cannot listen on {address} (listen.{name}): another process has this \
                  port: stop it, or choose another address with {option} ADDR\n"
             )
+        );
+    }
+}
+
+#[test]
+fn one_port_for_two_purposes_is_refused_by_name() {
+    for args in [
+        &["serve", "--http", "127.0.0.1:4711", "--admin", "127.0.0.1:4711"][..],
+        &["serve", "--http", "0.0.0.0:4711", "--admin", "127.0.0.1:4711"],
+        &["serve", "--http", "127.0.0.1:9090"],
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+        assert_eq!(
+            ran.stderr,
+            "error: listen.http and listen.admin are one port: give each its own, with --http ADDR \
+             or --admin ADDR\n",
+            "{args:?}"
         );
     }
 }

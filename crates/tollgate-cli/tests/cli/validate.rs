@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::process::run;
+use crate::process::{run, run_into_a_full_disk};
 
 fn written(dir: &Path, name: &str, text: &str) -> String {
     let file = dir.join(name);
@@ -20,6 +20,16 @@ fn the_example_is_in_order() {
     let ran = run(&["validate", &file]);
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
     assert_eq!(ran.stdout, format!("{file}: ok (3 rules)\n"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_no_success() {
+    for args in [&["example"][..], &["check", "--domain", "nobody", "ip=x"]] {
+        let (status, said) = run_into_a_full_disk(args);
+        assert_eq!(status, 2, "{args:?}");
+        assert!(said.contains("error: the output cannot be written: No space left"), "{said}");
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Decoder<'_> {
 }
 
 /// Tells whether one of two addresses takes the port from the other.
-fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+pub(crate) fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     // A socket on `::` takes the IPv4 port too.
     let covers =
         |any: IpAddr, other: IpAddr| any.is_unspecified() && (any.is_ipv6() || other.is_ipv4());

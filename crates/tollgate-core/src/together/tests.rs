@@ -174,6 +174,31 @@ fn a_refund_under_a_ticket_is_made_once() {
 }
 
 #[test]
+fn a_reservation_that_has_left_its_window_gives_nothing_back() {
+    let rate = || "10/min".parse().unwrap();
+    let sliding = Quota::sliding_window(rate(), Algorithm::CELLS_DEFAULT).unwrap();
+    let quotas =
+        [Quota::fixed_window(rate()).unwrap(), sliding, Quota::sliding_log(rate()).unwrap()];
+    for quota in quotas {
+        let charge = |units| Charge::new("a", &quota, Cost::new(units));
+        let mine = charge(8).with_ticket(Ticket::new(1));
+        let reserve = Operation::Reserve { ttl: Duration::from_secs(600) };
+        for (later_s, left) in [(0, 9), (70, 0)] {
+            let mut kept = Kept::default();
+            assert!(kept.apply(reserve, mine, NOW).is_allow());
+            let later = NOW.saturating_add(Duration::from_secs(later_s));
+            let spent = if later_s == 0 { 1 } else { 10 };
+            assert!(kept.apply(Operation::Spend, charge(spent), later).is_allow());
+            let cancelled = Charge { cost: Cost::ZERO, ..mine };
+            let decision = kept.apply(Operation::Settle, cancelled, later);
+            assert!(decision.is_allow());
+            assert_eq!(decision.remaining(), left, "{quota:?} after {later_s} s");
+            assert_eq!(kept.record, None);
+        }
+    }
+}
+
+#[test]
 fn what_is_taken_is_taken_as_far_as_it_is_there() {
     let five = quota(5);
     let mut kept = Kept::default();

@@ -94,6 +94,12 @@ local function make_cells()
     return quotient(charge.effective, charge.width)
   end
 
+  -- Whether what was spent at an instant counts.
+  local function counts(charge, instant)
+    local index, current = quotient(instant, charge.width), current_index(charge)
+    return index <= current and current < index + charge.span
+  end
+
   local function spend(charge, cost)
     charge.used, charge.spent = charge.used + cost, cost
     charge.reset_us = until_end(charge, current_index(charge))
@@ -165,8 +171,8 @@ local function make_cells()
       return true
     elseif action == 'deny' then
       deny(charge, cost)
-    elseif action == 'refund' or action == 'undo'
-      and quotient(charge.since, charge.width) + charge.span > current_index(charge) then
+    elseif action == 'refund'
+      or (action == 'give_back' or action == 'undo') and counts(charge, charge.since) then
       refund(charge, cost)
     else
       keep(charge)

@@ -26,7 +26,8 @@ local function make_window()
     end
     if action == 'spend' then
       charge.used, takes = before + cost, cost > 0
-    elseif action == 'refund' or action == 'undo' and is_same(charge, charge.since) then
+    elseif action == 'refund'
+      or (action == 'give_back' or action == 'undo') and is_same(charge, charge.since) then
       charge.used = before - min(before, cost)
     elseif action == 'deny' then
       charge.retry_us = window_end(charge)

@@ -154,8 +154,10 @@ impl Twins {
             let Some(ticket) = one.ticket else { continue };
             let dump = dumps.next().unwrap();
             let record = twins[one.index].records.get(&ticket);
-            let expected =
-                record.map(|Record { units, ends }| format!("{units}:{}", ends.as_micros()));
+            let expected = record.map(|Record { units, since, queue_end, ends }| {
+                let [since, queue_end, ends] = [since, queue_end, ends].map(|at| at.as_micros());
+                format!("{units}:{since}:{queue_end}:{ends}")
+            });
             assert_eq!(dump.content.first(), expected.as_ref(), "{context}: {ticket}");
             assert_eq!(dump.ttl_ms > 0, record.is_some(), "{context}: {ticket}");
         }

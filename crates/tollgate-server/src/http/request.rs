@@ -21,6 +21,10 @@ use self::value::{not_a_name, shortened, text, whole_number};
 /// The largest body in bytes.
 pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
+/// The most bytes of the attributes of a request that holds something, 8 for each attribute
+/// included: its id has room for them.
+const HELD_LEN_MAX: usize = 8 * 1024;
+
 /// What a call is asked, as it is read from its body.
 pub(crate) trait Call: Sized {
     /// The names of its fields, in alphabetical order.
@@ -147,11 +151,49 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn hold(&self, name: &str, example: &str) -> Result<Hold, Mistake> {
+    /// Reads what `/v1/acquire` answered.
+    fn lease(&self, name: &str, example: &str) -> Result<Hold, Mistake> {
+        let is_lease = |hold: &Hold| match hold.is_slots() {
+            true => Ok(()),
+            false => Err(format!("{name} is the id of a reservation: commit or cancel it")),
+        };
+        self.hold(name, example, is_lease)
+    }
+
+    /// Reads what `/v1/reserve` answered.
+    fn reservation(&self, name: &str, example: &str) -> Result<Hold, Mistake> {
+        let is_reservation = |hold: &Hold| match hold.is_slots() {
+            false => Ok(()),
+            true => Err(format!("{name} is the id of a lease: renew or release it")),
+        };
+        self.hold(name, example, is_reservation)
+    }
+
+    fn hold(
+        &self,
+        name: &str,
+        example: &str,
+        check: impl FnOnce(&Hold) -> Result<(), String>,
+    ) -> Result<Hold, Mistake> {
         let hold = self.optional(name, |raw| {
-            text(name, raw)?.parse().map_err(|error| format!("{name} is {error}"))
+            let hold = text(name, raw)?.parse().map_err(|error| format!("{name} is {error}"))?;
+            check(&hold).map(|()| hold)
         })?;
         hold.ok_or_else(|| Mistake::missing(name, example))
+    }
+
+    /// Reads the attributes of a request that holds something, which its id carries.
+    fn short_attributes(&self, example: &str) -> Result<Attributes, Mistake> {
+        let attributes = self.attributes(example)?;
+        let len: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+        if len > HELD_LEN_MAX {
+            let detail = format!(
+                "the attributes take {len} bytes: a request that holds something may have \
+                 {HELD_LEN_MAX}, so leave out or shorten what no rule looks at"
+            );
+            return Err(Mistake::field("attributes", detail));
+        }
+        Ok(attributes)
     }
 }
 

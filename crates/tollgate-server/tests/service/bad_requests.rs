@@ -314,13 +314,6 @@ const CALLS: &[(&str, &str, Option<&str>, &str)] = &[
     ),
     (
         "/v1/commit",
-        r#"{"reservation_id":"0123456789abcdef0123456789abcdef.1-0-61"}"#,
-        Some("cost"),
-        "cost is missing: send JSON such as {\"reservation_id\":\"...\",\"cost\":5} with what \
-         /v1/reserve answered and the real cost",
-    ),
-    (
-        "/v1/commit",
         r#"{"reservation_id":"x","cost":5}"#,
         Some("reservation_id"),
         "reservation_id is not an id that was handed out: pass it back as it was received",
@@ -355,20 +348,69 @@ async fn every_call_names_what_is_wrong_with_its_own_fields() {
 #[tokio::test]
 async fn an_id_under_which_nothing_is_held_is_404() {
     let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
+    let other = "rules: [{ name: other, limit: 3/day }]";
+    let other = Service::start_with_clock(other, &ManualClock::new()).await;
+    let body = r#"{"attributes":{"ip":"1.2.3.4"}}"#;
+    let reserved = service.post("/v1/reserve", body).await.json()["reservation_id"].clone();
+    let cancel = format!(r#"{{"reservation_id":{reserved}}}"#);
+    assert_eq!(service.post("/v1/cancel", &cancel).await.status, 200);
+    // It was cancelled; and the rule of the other is not in force here.
+    let of_other = other.post("/v1/reserve", body).await.json()["reservation_id"].clone();
     let detail = "nothing is held under this id: it was given back, or it ended";
-    // The id of a rule that is in force, and of one that is not.
-    for key in ["64656661756c743a65766572796f6e65", "61"] {
-        let id = format!("0123456789abcdef0123456789abcdef.1-0-{key}");
-        let commit = format!(r#"{{"reservation_id":"{id}","cost":5}}"#);
+    for id in [reserved, of_other] {
+        let commit = format!(r#"{{"reservation_id":{id},"cost":5}}"#);
         let reply = service.post("/v1/commit", &commit).await;
         assert_problem(&reply, 404, "Not Found", Some("reservation_id"), detail);
-        let cancel = format!(r#"{{"reservation_id":"{id}"}}"#);
+        let cancel = format!(r#"{{"reservation_id":{id}}}"#);
         let reply = service.post("/v1/cancel", &cancel).await;
         assert_problem(&reply, 404, "Not Found", Some("reservation_id"), detail);
-        let release = service.post("/v1/release", &format!(r#"{{"lease_id":"{id}"}}"#)).await;
-        assert_eq!(release.status, 200);
         assert_eq!(remaining(&service).await, 3);
     }
+}
+
+#[tokio::test]
+async fn ids_of_another_kind_changed_ids_and_ids_without_a_cost_are_refused() {
+    let rules = "rules: [{ name: all, limit: 3/day }, \
+                 { name: slots, limit: 3, algorithm: concurrency }]";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let body = r#"{"attributes":{"ip":"1.2.3.4"}}"#;
+    let reserved = service.post("/v1/reserve", body).await.json();
+    let reserved = reserved["reservation_id"].as_str().unwrap();
+    let acquired = service.post("/v1/acquire", body).await.json();
+    let acquired = acquired["lease_id"].as_str().unwrap();
+    let missing = "cost is missing: send JSON such as {\"reservation_id\":\"...\",\"cost\":5} with \
+                   what /v1/reserve answered and the real cost";
+    let reply = service.post("/v1/commit", &format!(r#"{{"reservation_id":"{reserved}"}}"#)).await;
+    assert_problem(&reply, 400, "Bad Request", Some("cost"), missing);
+    for path in ["/v1/renew", "/v1/release"] {
+        let reply = service.post(path, &format!(r#"{{"lease_id":"{reserved}"}}"#)).await;
+        let detail = "lease_id is the id of a reservation: commit or cancel it";
+        assert_problem(&reply, 400, "Bad Request", Some("lease_id"), detail);
+        let changed = acquired.to_uppercase();
+        let reply = service.post(path, &format!(r#"{{"lease_id":"{changed}"}}"#)).await;
+        let detail = "lease_id is not an id that was handed out: pass it back as it was received";
+        assert_problem(&reply, 400, "Bad Request", Some("lease_id"), detail);
+    }
+    let reply = service.post("/v1/cancel", &format!(r#"{{"reservation_id":"{acquired}"}}"#)).await;
+    let detail = "reservation_id is the id of a lease: renew or release it";
+    assert_problem(&reply, 400, "Bad Request", Some("reservation_id"), detail);
+}
+
+#[tokio::test]
+async fn attributes_that_an_id_has_no_room_for_are_refused_before_anything_is_spent() {
+    let service = Service::start_with_clock(RULES, &ManualClock::new()).await;
+    let held = |len| format!(r#"{{"attributes":{{"ip":"{}"}}}}"#, "x".repeat(len));
+    let detail = "the attributes take 8193 bytes: a request that holds something may have 8192, so \
+                  leave out or shorten what no rule looks at";
+    for path in ["/v1/acquire", "/v1/reserve"] {
+        let reply = service.post(path, &held(8_192 - 9)).await;
+        assert_problem(&reply, 400, "Bad Request", Some("attributes"), detail);
+    }
+    assert_eq!(remaining(&service).await, 3);
+    let reserved = service.post("/v1/reserve", &held(8_192 - 10)).await.json();
+    let cancel = format!(r#"{{"reservation_id":{}}}"#, reserved["reservation_id"]);
+    assert_eq!(service.post("/v1/cancel", &cancel).await.status, 200);
+    assert_eq!(remaining(&service).await, 3);
 }
 
 #[tokio::test]

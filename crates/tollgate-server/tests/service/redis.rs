@@ -204,7 +204,7 @@ async fn g10_slots_are_granted_and_released_here_while_the_store_is_gone() {
         let lease = format!(r#"{{"lease_id":{}}}"#, granted.json()["lease_id"]);
         assert_eq!(service.post("/v1/renew", &lease).await.status, 200);
         let released = service.post("/v1/release", &lease).await;
-        assert_eq!(released.status, 503, "it may be held in the store as well");
+        assert_eq!(released.status, 200);
     }
 }
 

@@ -137,6 +137,15 @@ impl Contents for Window {
         self.counting.retain(|spending| spending.units > 0);
     }
 
+    fn counts(&self, since: Timestamp) -> bool {
+        let (width_us, end_us) = (
+            self.terms.width_us,
+            self.terms.end_us(Spending { at_us: since.as_micros(), units: 0 }),
+        );
+        let at_us = self.at.as_micros();
+        since.as_micros() / width_us <= at_us / width_us && at_us < end_us
+    }
+
     fn remaining(&self) -> u64 {
         self.terms.limit.saturating_sub(self.used())
     }

@@ -40,6 +40,8 @@ pub(crate) struct ReserveRequest {
 pub(crate) struct CommitRequest {
     pub(crate) reservation: Hold,
     pub(crate) cost: Cost,
+    /// The real values of attributes that rules take their cost from.
+    pub(crate) attributes: Attributes,
 }
 
 /// What `/v1/cancel` is asked.
@@ -82,9 +84,18 @@ impl Call for ApiRequest {
     const EXAMPLE: &'static str = EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
+        Self::of(fields, Fields::attributes)
+    }
+}
+
+impl ApiRequest {
+    fn of<'f>(
+        fields: &Fields<'f>,
+        attributes: impl FnOnce(&Fields<'f>, &str) -> Result<Attributes, Mistake>,
+    ) -> Result<Self, Mistake> {
         let domain = fields.domain()?;
         let cost = fields.cost()?;
-        let mut attributes = fields.attributes(Self::EXAMPLE)?;
+        let mut attributes = attributes(fields, EXAMPLE)?;
         if let Some(domain) = domain {
             attributes = attributes.with_domain(domain);
         }
@@ -98,7 +109,7 @@ impl Call for AcquireRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let max_wait = fields.duration_ms("wait_ms", WAIT_MS)?.unwrap_or_default();
-        Ok(Self { request: ApiRequest::read(fields)?, max_wait })
+        Ok(Self { request: ApiRequest::of(fields, Fields::short_attributes)?, max_wait })
     }
 }
 
@@ -107,7 +118,7 @@ impl Call for LeaseRequest {
     const EXAMPLE: &'static str = LEASE_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
-        Ok(Self { lease: fields.hold("lease_id", Self::EXAMPLE)? })
+        Ok(Self { lease: fields.lease("lease_id", Self::EXAMPLE)? })
     }
 }
 
@@ -117,19 +128,25 @@ impl Call for ReserveRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let ttl = fields.duration_ms("ttl_ms", TTL_MS)?.unwrap_or(TTL_DEFAULT);
-        Ok(Self { request: ApiRequest::read(fields)?, ttl })
+        Ok(Self { request: ApiRequest::of(fields, Fields::short_attributes)?, ttl })
     }
 }
 
 impl Call for CommitRequest {
-    const FIELDS: &'static [&'static str] = &["cost", "reservation_id"];
+    const FIELDS: &'static [&'static str] = &["attributes", "cost", "reservation_id"];
     const EXAMPLE: &'static str = COMMIT_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let cost = fields.cost()?;
-        let reservation = fields.hold("reservation_id", Self::EXAMPLE)?;
+        let reservation = fields.reservation("reservation_id", Self::EXAMPLE)?;
+        let attributes = match fields.raw("attributes") {
+            Some(_) => Some(fields.attributes(Self::EXAMPLE)?),
+            None => None,
+        };
+        // What an attribute tells, the cost need not tell again.
+        let cost = cost.or_else(|| attributes.as_ref().map(|_| Cost::ONE));
         let cost = cost.ok_or_else(|| Mistake::missing("cost", Self::EXAMPLE))?;
-        Ok(Self { reservation, cost })
+        Ok(Self { reservation, cost, attributes: attributes.unwrap_or_default() })
     }
 }
 
@@ -138,7 +155,7 @@ impl Call for CancelRequest {
     const EXAMPLE: &'static str = RESERVATION_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
-        Ok(Self { reservation: fields.hold("reservation_id", Self::EXAMPLE)? })
+        Ok(Self { reservation: fields.reservation("reservation_id", Self::EXAMPLE)? })
     }
 }
 
