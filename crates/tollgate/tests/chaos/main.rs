@@ -12,6 +12,7 @@
 
 mod data;
 mod fleet;
+mod network;
 mod process;
 mod refusal;
 mod shard;
