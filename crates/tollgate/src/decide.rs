@@ -79,9 +79,14 @@ impl Limiter {
         if !self.is_asked(asked) {
             return Err(self.health().not_asked());
         }
+        // Without a runtime nobody probes, and requests find out.
+        let finds_out = !(self.health().open() & asked).is_empty();
         let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
         match &answer {
             Ok(decisions) => {
+                if finds_out {
+                    self.health().close(asked);
+                }
                 self.health().note_answer(asked, operation, decisions);
                 self.charge_debts();
             }
