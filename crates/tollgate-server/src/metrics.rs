@@ -16,9 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::{
-    Acquisition, CheckError, Limiter, MemoryStore, Rule, StoreErrorKind, Verdict,
-};
+use tollgate::{Acquisition, CheckError, Limiter, MemoryStore, Rule, StoreErrorKind, Verdict};
 
 use self::decisions::Decisions;
 use self::durations::Durations;
