@@ -55,6 +55,33 @@ impl Limiter {
         (self.health().open() & parts).is_empty() || !self.keep_probing()
     }
 
+    /// What the store would say to a check, if it is a denial that was told not long ago.
+    fn known(
+        &self,
+        operation: Operation,
+        ticket: Option<Ticket>,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Option<Decisions> {
+        is_check(operation, ticket).then(|| self.denials().find(charges, now))?
+    }
+
+    /// Keeps what the store denied, and forgets what an operation may have changed.
+    fn learn(
+        &self,
+        operation: Operation,
+        ticket: Option<Ticket>,
+        charges: &[Charge<'_>],
+        decisions: &Decisions,
+        now: Timestamp,
+    ) {
+        if is_check(operation, ticket) {
+            self.denials().keep(charges, decisions, now);
+        } else if matches!(operation, Operation::Refund | Operation::Settle) {
+            charges.iter().for_each(|charge| self.denials().forget(charge.key));
+        }
+    }
+
     /// Asks the store for the decisions on all that is not blocked.
     async fn apply(
         &self,
@@ -74,6 +101,9 @@ impl Limiter {
                 self.health().note_failure(Parts::one(0), error);
             });
         }
+        if let Some(known) = self.known(operation, ticket, &charges, now) {
+            return Ok(known);
+        }
         self.keep_announcing();
         let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
         if !self.is_asked(asked) {
@@ -88,6 +118,7 @@ impl Limiter {
                     self.health().close(asked);
                 }
                 self.health().note_answer(asked, operation, decisions);
+                self.learn(operation, ticket, &charges, decisions, now);
                 self.charge_debts();
             }
             Err(error) => {
@@ -98,6 +129,11 @@ impl Limiter {
         }
         answer
     }
+}
+
+/// Whether an operation is a check, which neither holds nor looks.
+fn is_check(operation: Operation, ticket: Option<Ticket>) -> bool {
+    operation == Operation::Spend && ticket.is_none()
 }
 
 fn exact(charged: &AllCharged, decisions: Decisions) -> Verdict {

@@ -99,6 +99,7 @@ mod charged;
 mod clock;
 mod debts;
 mod decide;
+mod denials;
 mod error;
 mod fallback;
 mod health;
