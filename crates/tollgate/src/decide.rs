@@ -8,7 +8,7 @@ use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ti
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::limiter::Limiter;
-use crate::parts::Parts;
+use crate::store_parts::StoreParts;
 use crate::verdict::{Mode, Verdict};
 
 impl Limiter {
@@ -51,7 +51,7 @@ impl Limiter {
     }
 
     /// Tells whether requests ask these parts of the store. While they do not, probes do.
-    pub(crate) fn is_asked(&self, parts: Parts) -> bool {
+    pub(crate) fn is_asked(&self, parts: StoreParts) -> bool {
         (self.health().open() & parts).is_empty() || !self.keep_probing()
     }
 
@@ -98,7 +98,7 @@ impl Limiter {
         if self.store().answers_at_once() {
             let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
             return answer.inspect_err(|error| {
-                self.health().note_failure(Parts::one(0), error);
+                self.health().note_failure(StoreParts::one(0), error);
             });
         }
         if let Some(known) = self.known(operation, ticket, &charges, now) {

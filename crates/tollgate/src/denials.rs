@@ -17,7 +17,7 @@ use tollgate_core::{Algorithm, Allow, Charge, Cost, Decision, Decisions, Deny, Q
 /// How long a denial is kept at most, which is how late what other processes give back is seen.
 pub(crate) const KEPT_MAX: Duration = Duration::from_secs(1);
 
-/// Parts of the memory, so that threads rarely wait for each other.
+/// StoreParts of the memory, so that threads rarely wait for each other.
 const SHARDS: usize = 16;
 
 /// The most denials of a part. What finds no place is asked of the store.
