@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use tollgate_core::RuleSet;
@@ -12,6 +12,10 @@ use tollgate_core::RuleSet;
 use crate::decode::Decoder;
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
+use crate::rules_file::RulesId;
+use crate::rules_from::RulesFrom;
+use crate::sections::Sections;
+use crate::security::{AdminToken, Tls, TlsFiles, TokenSecret};
 use crate::source::{Format, Source};
 use crate::store::StoreConfig;
 use crate::tree::{self, Node};
@@ -26,10 +30,26 @@ pub struct Config {
     pub store: StoreConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
-    /// The rules, at least one.
+    /// The certificates of the listeners.
+    pub tls: Tls,
+    /// Who may use the admin API. If nobody is named, everybody may who can connect to it.
+    pub admin_tokens: Vec<AdminToken>,
+    /// Where the rules come from while the service runs.
+    pub rules_from: RulesFrom,
+    /// Where the service keeps the last rules, for when their source is away.
+    pub state_dir: Option<PathBuf>,
+    /// The rules. There is at least one, unless they come from elsewhere.
     pub rules: RuleSet,
+    /// The id of `rules`.
+    pub rules_id: RulesId,
+    /// The file that it was read from.
+    pub file: Option<PathBuf>,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
+    /// The sections that need a restart, and what they say.
+    pub(crate) sections: Sections,
+    /// What `rules` say.
+    pub(crate) rules_text: String,
 }
 
 /// Where the service listens.
@@ -103,26 +123,28 @@ impl Config {
     /// # Ok::<(), tollgate_config::ConfigErrors>(())
     /// ```
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        if text.len() > Self::SIZE_MAX {
-            return Err(too_large(name));
-        }
-        let format = Format::of(name);
-        let mut findings = Findings::default();
-        control_characters(text, &mut findings);
-        let mut config = None;
-        if findings.errors.is_empty()
-            && let Some(root) = parse_tree(text, format, &mut findings)
-        {
-            config = Decoder::new(format, text, &mut findings).config(&root);
-        }
-        let source = Source::new(name, text);
-        match config.filter(|_| findings.errors.is_empty()) {
-            Some(config) => Ok(Self { warnings: ConfigWarnings::new(source, findings), ..config }),
-            None => Err(ConfigErrors::new(source, findings)),
-        }
+        let (config, warnings) = read_text(text, name, |decoder, root| decoder.config(root))?;
+        Ok(Self { warnings, ..config })
+    }
+
+    /// Returns the rules as a text of their own, in YAML of one rule a line, without comments.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_config::{Config, RulesFile};
+    ///
+    /// let config = Config::parse("rules: [{ name: a, limit: 20/min }]", "tollgate.yaml")?;
+    /// assert_eq!(config.rules_text(), "rules:\n- {\"name\": \"a\", \"limit\": \"20/min\"}\n");
+    /// assert_eq!(RulesFile::parse(config.rules_text(), "rules.yaml")?.id, config.rules_id);
+    /// # Ok::<(), tollgate_config::ConfigErrors>(())
+    /// ```
+    pub fn rules_text(&self) -> &str {
+        &self.rules_text
     }
 
     /// Reads a configuration from the file at `path`, at most [`SIZE_MAX`](Self::SIZE_MAX) bytes.
+    /// Relative paths in it begin at the folder of the file.
     ///
     /// # Errors
     ///
@@ -148,15 +170,71 @@ impl Config {
         if bytes.len() > Self::SIZE_MAX {
             return Err(too_large(&name));
         }
-        Self::from_bytes(bytes, &name)
+        let mut config = Self::from_bytes(bytes, &name)?;
+        config.place(path);
+        Ok(config)
     }
 
     pub(crate) fn from_bytes(bytes: Vec<u8>, name: &str) -> Result<Self, ConfigErrors> {
-        match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&text, name),
-            Err(error) => Err(not_utf8(name, &error)),
-        }
+        Self::parse(&read_bytes(bytes, name)?, name)
     }
+
+    /// Lets relative paths begin at the folder of `file`.
+    fn place(&mut self, file: &Path) {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        let place = |path: &mut PathBuf| *path = folder.join(&*path);
+        let Tls { http, grpc, admin } = &mut self.tls;
+        for TlsFiles { cert, key, client_ca } in [http, grpc, admin].into_iter().flatten() {
+            [Some(cert), Some(key), client_ca.as_mut()].into_iter().flatten().for_each(place);
+        }
+        for token in &mut self.admin_tokens {
+            if let TokenSecret::File(path) = &mut token.secret {
+                place(path);
+            }
+        }
+        match &mut self.rules_from {
+            RulesFrom::File { path, .. } => place(path),
+            RulesFrom::Http { ca, token_file, .. } => {
+                [ca.as_mut(), token_file.as_mut()].into_iter().flatten().for_each(place);
+            }
+            RulesFrom::Config | RulesFrom::Redis { .. } => {}
+        }
+        self.state_dir.iter_mut().for_each(place);
+        self.file = Some(file.to_owned());
+    }
+}
+
+/// Reads a text by `decode`.
+pub(crate) fn read_text<T>(
+    text: &str,
+    name: &str,
+    decode: impl FnOnce(&mut Decoder<'_>, &Node) -> Option<T>,
+) -> Result<(T, ConfigWarnings), ConfigErrors> {
+    if text.len() > Config::SIZE_MAX {
+        return Err(too_large(name));
+    }
+    let format = Format::of(name);
+    let mut findings = Findings::default();
+    control_characters(text, &mut findings);
+    let mut decoded = None;
+    if findings.errors.is_empty()
+        && let Some(root) = parse_tree(text, format, &mut findings)
+    {
+        decoded = decode(&mut Decoder::new(format, text, &mut findings), &root);
+    }
+    let source = Source::new(name, text);
+    match decoded.filter(|_| findings.errors.is_empty()) {
+        Some(decoded) => Ok((decoded, ConfigWarnings::new(source, findings))),
+        None => Err(ConfigErrors::new(source, findings)),
+    }
+}
+
+/// Reads bytes as text.
+pub(crate) fn read_bytes(bytes: Vec<u8>, name: &str) -> Result<String, ConfigErrors> {
+    if bytes.len() > Config::SIZE_MAX {
+        return Err(too_large(name));
+    }
+    String::from_utf8(bytes).map_err(|error| not_utf8(name, &error))
 }
 
 fn parse_tree(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {

@@ -39,6 +39,10 @@ mod decode;
 mod error;
 mod mistake;
 mod render;
+mod rules_file;
+mod rules_from;
+mod sections;
+mod security;
 mod source;
 mod store;
 mod tree;
@@ -47,6 +51,9 @@ pub use ipnet::IpNet;
 
 pub use crate::config::{Config, Listen};
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
+pub use crate::rules_from::{HttpUrl, RulesFrom};
+pub use crate::security::{AdminToken, Scope, Tls, TlsFiles, TokenSecret};
 pub use crate::store::{RedisUrl, StoreConfig, TimeSource};
 
 #[cfg(test)]

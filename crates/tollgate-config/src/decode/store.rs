@@ -136,7 +136,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn redis_url(&mut self, node: &Node) -> Option<RedisUrl> {
+    pub(super) fn redis_url(&mut self, node: &Node) -> Option<RedisUrl> {
         let text = self.text(node, "`url`", "text")?;
         self.hide_user(node);
         if let Err(problem) = redis_url::check(text) {
