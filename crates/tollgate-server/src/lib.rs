@@ -8,7 +8,9 @@
 //!   estimate, which `/v1/commit` and `/v1/cancel` settle; `/v1/auth` is forward auth for nginx,
 //!   Caddy and Traefik. `docs/http-api.md` describes them field by field, `docs/forward-auth.md` has
 //!   the recipes.
-//! - The **admin** address is for operators: `/healthz`, `/readyz` and `/metrics`.
+//! - The **admin** address is for operators: `/healthz`, `/readyz`, `/metrics` and `/v1/rules`, by
+//!   which rules are read and changed. `docs/live-configuration.md` describes how rules change
+//!   while the service runs, `docs/security.md` how it is protected.
 //!
 //! # Examples
 //!
@@ -44,11 +46,17 @@ mod admin;
 mod answer;
 mod app;
 mod backend;
+mod client;
 mod error;
 mod http;
+mod live;
 mod metrics;
+mod reload;
 mod server;
+mod tls;
+mod tokens;
 
 pub use crate::answer::Answer;
 pub use crate::error::ServeError;
+pub use crate::reload::Reload;
 pub use crate::server::{Server, connect};

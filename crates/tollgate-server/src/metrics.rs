@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -108,6 +109,11 @@ impl Metrics {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
         Self { registry, decisions, durations, requests, store_errors }
+    }
+
+    /// Adds what another part of the service tells of itself.
+    pub(crate) fn add(&mut self, collector: impl Collector) {
+        self.registry.register_collector(Box::new(collector));
     }
 
     /// Counts how long one decision took.

@@ -12,13 +12,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
-use tollgate_config::Config;
+use tollgate_config::{Config, TlsFiles};
 
 use crate::accept::Bounds;
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
-use crate::{accept, admin, http};
+use crate::live::Live;
+use crate::reload::{self, Reload};
+use crate::tls::ListenerTls;
+use crate::tokens::Tokens;
+use crate::{accept, admin, http, live};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,9 +46,12 @@ const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
 pub struct Server {
     http: TcpListener,
     admin: TcpListener,
+    http_tls: Option<Arc<ListenerTls>>,
+    admin_tls: Option<Arc<ListenerTls>>,
     http_addr: SocketAddr,
     admin_addr: SocketAddr,
     drain_timeout: Duration,
+    reload: Reload,
     app: Arc<App>,
 }
 
@@ -63,7 +70,8 @@ impl Server {
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
         let backend = Backend::new(&config.store)?;
         let limiter = backend.limiter(&config.rules)?;
-        let server = Self::listen(config, limiter, backend).await?;
+        let live = Live::start(config, limiter.clone()).await?;
+        let server = Self::listen(config, limiter, backend, live).await?;
         if let Err(error) = server.app.backend.ping().await {
             tracing::warn!(%error, "store does not answer yet, rules decide by their policy");
         }
@@ -77,18 +85,33 @@ impl Server {
     ///
     /// [`ServeError`] if an address cannot be listened on.
     pub async fn bind_with_limiter(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
-        Self::listen(config, limiter, Backend::Custom).await
+        let live = Live::unled(config, limiter.clone());
+        Self::listen(config, limiter, Backend::Custom, live).await
     }
 
     async fn listen(
         config: &Config,
         limiter: Limiter,
         backend: Backend,
+        live: Live,
     ) -> Result<Self, ServeError> {
+        let tokens = Tokens::new(&config.admin_tokens)?;
+        let http_tls = tls("http", config.tls.http.as_ref())?;
+        let admin_tls = tls("admin", config.tls.admin.as_ref())?;
         let (http, http_addr) = listen("http", config.listen.http).await?;
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
-        let app = Arc::new(App::new(limiter, backend, config.trusted_proxies.clone()));
-        Ok(Self { http, admin, http_addr, admin_addr, drain_timeout: DRAIN_TIMEOUT, app })
+        let app = Arc::new(App::new(config, limiter, backend, live, tokens));
+        Ok(Self {
+            http,
+            admin,
+            http_tls,
+            admin_tls,
+            http_addr,
+            admin_addr,
+            drain_timeout: DRAIN_TIMEOUT,
+            reload: Reload::new(),
+            app,
+        })
     }
 
     /// Sets how long requests in flight may take to finish once the service stops; the default is
@@ -114,6 +137,12 @@ impl Server {
         &self.app.limiter
     }
 
+    /// Returns what tells the service to look for new rules and certificates at once, as it does
+    /// on SIGHUP.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
+    }
+
     /// Answers until `shutdown` is done, then accepts no more, finishes the requests in flight and
     /// returns. Those that wait on `/v1/acquire` are told to ask elsewhere, and what they had taken
     /// is given back. A request that takes longer than the drain timeout is given up.
@@ -124,10 +153,17 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, admin, app, drain_timeout, .. } = self;
-        let (stop_http, mut http) = spawn(http, http::router(&app), BOUNDS);
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS);
-        shutdown.await;
+        let Self { http, admin, http_tls, admin_tls, app, drain_timeout, reload, .. } = self;
+        let (stop_http, mut http) = spawn(http, http::router(&app), BOUNDS, http_tls.clone());
+        let (stop_admin, mut admin) =
+            spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls.clone());
+        let listeners = [http_tls, admin_tls].into_iter().flatten().collect();
+        tokio::select! {
+            () = shutdown => {}
+            // Neither ends by itself.
+            () = live::follow(&app.live, reload.heard()) => {}
+            () = reload::refresh(listeners, &app.tokens, reload.heard()) => {}
+        }
         app.stop();
         tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
@@ -157,6 +193,14 @@ pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
     Ok(backend.limiter(&config.rules)?)
 }
 
+fn tls(
+    listener: &'static str,
+    files: Option<&TlsFiles>,
+) -> Result<Option<Arc<ListenerTls>>, ServeError> {
+    let tls = files.map(|files| ListenerTls::new(listener, files)).transpose();
+    Ok(tls.map_err(|problem| ServeError::tls(listener, problem))?.map(Arc::new))
+}
+
 async fn listen(
     name: &'static str,
     address: SocketAddr,
@@ -175,8 +219,9 @@ fn spawn(
     listener: TcpListener,
     router: Router,
     bounds: Bounds,
+    tls: Option<Arc<ListenerTls>>,
 ) -> (watch::Sender<bool>, JoinHandle<()>) {
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept::serve(listener, router, bounds, stopped));
+    let task = tokio::spawn(accept::serve(listener, router, bounds, tls, stopped));
     (stop, task)
 }

@@ -21,19 +21,20 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads what a call is asked.
 pub(super) async fn read<C: Call>(body: Body) -> Result<C, Problem> {
-    Ok(C::parse(&receive(body).await?)?)
+    Ok(C::parse(&receive(body, BODY_LEN_MAX).await?)?)
 }
 
-async fn receive(body: Body) -> Result<Bytes, Problem> {
+/// Receives a body of at most `len_max` bytes, in time.
+pub(crate) async fn receive(body: Body, len_max: usize) -> Result<Bytes, Problem> {
     let too_large = || {
-        let detail = format!("the body is larger than {BODY_LEN_MAX} bytes");
+        let detail = format!("the body is larger than {len_max} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     };
     // A length that is announced is refused before anything is read.
-    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
+    if body.size_hint().lower() > len_max as u64 {
         return Err(too_large());
     }
-    match timeout(BODY_TIMEOUT, Limited::new(body, BODY_LEN_MAX).collect()).await {
+    match timeout(BODY_TIMEOUT, Limited::new(body, len_max).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body broke off")),
