@@ -62,7 +62,7 @@ const FILE: Shape = Shape {
 };
 
 const RULES_FILE: Shape =
-    Shape { what: "the rules", fields: &["rules"], synonyms: &[("limits", "rules")] };
+    Shape { what: "a file of rules", fields: &["rules"], synonyms: &[("limits", "rules")] };
 
 /// All shapes of mappings in the file.
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::tree::Node;
 /// assert_eq!(file.id.as_str(), "18abea7d034c79b9");
 ///
 /// let errors = RulesFile::parse("listen: { http: 127.0.0.1:80 }", "rules.yaml").unwrap_err();
-/// assert_eq!(errors.iter().next().unwrap().message(), "the rules have no field `listen`");
+/// assert_eq!(errors.iter().next().unwrap().message(), "a file of rules has no field `listen`");
 /// # Ok::<(), tollgate_config::ConfigErrors>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -141,7 +141,10 @@ impl Live {
         let Checked { rules, version, warnings, .. } = checked;
         let previous = {
             let mut state = self.state();
-            state.refusal = None;
+            // What was kept does not answer for what was refused.
+            if origin != Origin::Kept {
+                state.refusal = None;
+            }
             let previous = state.history.current().map(|version| version.id.clone());
             if previous.as_ref() == Some(&version.id) {
                 state.history.set_document(&version);

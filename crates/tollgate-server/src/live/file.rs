@@ -16,7 +16,7 @@ use crate::live::source::{Fetched, read_file};
 
 /// For how long a file must stay as it is before it is taken for whole. An editor that writes in
 /// place truncates it first, and half of a file may be a file without mistakes.
-const SETTLE: Duration = Duration::from_millis(30);
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// How often a file that keeps changing is read before what is there is taken.
 const READS_MAX: usize = 100;

@@ -71,7 +71,7 @@ impl Live {
         let current = state.history.current().map(|version| version.id.clone());
         let mut older: Vec<_> = kept.into_iter().map(|checked| checked.version).collect();
         // The version that was in force when the service ended is not one before it.
-        if older.first().map(|version| &version.id) == current.as_ref() {
+        if current.is_some() && older.first().map(|version| &version.id) == current.as_ref() {
             older.remove(0);
         }
         state.history.extend(older);
