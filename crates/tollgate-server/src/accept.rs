@@ -205,6 +205,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_client_that_does_not_shake_hands_in_time_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+        let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&cert, signed.cert.pem()).unwrap();
+        std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+        let files = tollgate_config::TlsFiles { cert, key, client_ca: None };
+        let tls = Some(Arc::new(ListenerTls::new("http", &files).unwrap()));
+        let bounds = Bounds { connections_max: 1, head_timeout: SOON };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(serve(listener, Router::new(), bounds, tls, stopped));
+        for begun in [&b""[..], &[22, 3, 1]] {
+            // The second is accepted only once the first has given its place back.
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(begun).await.unwrap();
+            let closed = timeout(MUCH_LATER, answer(&mut connection)).await.unwrap();
+            assert_eq!(closed, "");
+        }
+    }
+
+    #[tokio::test]
     async fn a_connection_beyond_the_most_waits_for_a_place() {
         let bounds = Bounds { connections_max: 1, head_timeout: MUCH_LATER };
         let (address, _stop) = start(bounds).await;
