@@ -1,4 +1,5 @@
-//! The binary `tollgate`: the service, and a command line to ask, to take turns and to validate.
+//! The binary `tollgate`: the service, and a command line to ask, to take turns, to validate and
+//! to change rules.
 
 mod acquire;
 mod args;
@@ -8,6 +9,7 @@ mod configuration;
 mod console;
 mod logging;
 mod request;
+mod rules;
 mod serve;
 mod signals;
 mod validate;
@@ -36,6 +38,7 @@ async fn main() -> ExitCode {
         Command::Acquire(acquire) => acquire::run(acquire).await,
         Command::Refund(refund) => ask::refund(refund).await,
         Command::Reset(reset) => ask::reset(reset).await,
+        Command::Rules(rules) => rules::run(rules).await,
         Command::Validate(validate) => validate::run(&validate),
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);

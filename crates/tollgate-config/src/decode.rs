@@ -146,10 +146,11 @@ impl<'f> Decoder<'f> {
     }
 
     /// Decodes a text with nothing but rules.
-    pub(crate) fn rules_alone(&mut self, root: &Node) -> Option<(RuleSet, RulesId)> {
+    pub(crate) fn rules_alone(&mut self, root: &Node) -> Option<(RuleSet, RulesId, String)> {
         let fields = Fields::of(root, &RULES_FILE, self)?;
         let rules = self.rules(&fields)?;
-        Some((rules, stated(&fields).0))
+        let (id, text) = stated(&fields);
+        Some((rules, id, text))
     }
 
     pub(super) fn error(&mut self, mistake: Mistake) {

@@ -38,6 +38,7 @@ pub struct RulesFile {
     pub id: RulesId,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
+    pub(crate) text: String,
 }
 
 impl RulesFile {
@@ -50,6 +51,12 @@ impl RulesFile {
         let decoded = read_text(text, name, |decoder, root| decoder.rules_file(root))?;
         let (file, warnings) = decoded;
         Ok(Self { warnings, ..file })
+    }
+
+    /// Returns the rules in YAML of one rule a line, without comments; see
+    /// [`Config::rules_text`](crate::Config::rules_text).
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Reads rules from bytes, which must be UTF-8 and at most [`Config::SIZE_MAX`](crate::Config::SIZE_MAX).
@@ -136,7 +143,7 @@ impl std::error::Error for RulesIdError {}
 
 impl Decoder<'_> {
     fn rules_file(&mut self, root: &Node) -> Option<RulesFile> {
-        let (rules, id) = self.rules_alone(root)?;
-        Some(RulesFile { rules, id, warnings: ConfigWarnings::default() })
+        let (rules, id, text) = self.rules_alone(root)?;
+        Some(RulesFile { rules, id, warnings: ConfigWarnings::default(), text })
     }
 }

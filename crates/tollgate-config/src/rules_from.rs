@@ -146,6 +146,15 @@ impl HttpUrl {
         self.port
     }
 
+    /// Returns the URL with another path and query, which begin with `/`.
+    #[must_use]
+    pub fn with_target(&self, target: &str) -> Self {
+        let authority = self.text.find("://").map_or(0, |scheme| scheme + 3);
+        let path = self.text[authority..].find(['/', '?']);
+        let base = path.map_or(self.text.as_str(), |path| &self.text[..authority + path]);
+        Self { text: format!("{base}{target}"), target: target.to_owned(), ..self.clone() }
+    }
+
     /// Returns the path and the query, at least `/`.
     pub fn target(&self) -> &str {
         &self.target
@@ -203,6 +212,16 @@ mod tests {
                 (url.is_https(), url.host(), url.port(), url.target()),
                 (is_https, host, port, target)
             );
+        }
+    }
+
+    #[test]
+    fn another_path_leaves_the_server() {
+        for text in
+            ["http://[::1]:81", "http://[::1]:81/", "http://[::1]:81/a/b?c", "http://[::1]:81?c"]
+        {
+            let url = HttpUrl::parse(text).unwrap().with_target("/x?y");
+            assert_eq!(url, HttpUrl::parse("http://[::1]:81/x?y").unwrap());
         }
     }
 

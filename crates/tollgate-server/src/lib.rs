@@ -43,6 +43,7 @@
 
 mod accept;
 mod admin;
+mod admin_client;
 mod answer;
 mod app;
 mod backend;
@@ -52,11 +53,14 @@ mod http;
 mod live;
 mod metrics;
 mod reload;
+mod rules_status;
 mod server;
 mod tls;
 mod tokens;
 
+pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;
 pub use crate::error::ServeError;
 pub use crate::reload::Reload;
+pub use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
 pub use crate::server::{Server, connect};

@@ -16,7 +16,9 @@ mod version;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Clock, Limiter, SystemClock, Timestamp};
-use tollgate_config::{Config, RulesId};
+use tollgate_config::Config;
+
+use crate::error::ServeError;
 
 use self::history::History;
 use self::kept::Kept;
@@ -161,11 +163,11 @@ impl Live {
         }
         tracing::info!(
             id = %version.id,
-            previous = previous.as_ref().map_or("none", RulesId::as_str),
+            previous = previous.as_ref().map(tracing::field::display),
             rules = version.rules_count,
-            origin = origin.as_str(),
+            origin = %origin.as_str(),
             source = %self.source,
-            by = by.unwrap_or("-"),
+            by = by.map(tracing::field::display),
             "rules in force"
         );
         if let Some(kept) = &self.kept
@@ -183,9 +185,9 @@ impl Live {
         let in_force = state.history.current().map(|version| version.id.to_string());
         drop(state);
         tracing::warn!(
-            in_force = in_force.as_deref().unwrap_or("none"),
+            in_force = in_force.map(tracing::field::display),
             source = %self.source,
-            error = message.lines().next().unwrap_or_default(),
+            error = %message.lines().next().unwrap_or_default(),
             "new rules are refused, those in force stay"
         );
     }
@@ -205,6 +207,22 @@ impl Live {
             %error,
             "the source of the rules does not answer, those in force stay"
         );
+    }
+
+    /// Returns where the rules come from, if that is outside of the configuration.
+    pub(crate) fn elsewhere(&self) -> Option<String> {
+        self.source.is_elsewhere().then(|| self.source.to_string())
+    }
+
+    /// Refuses to go on without rules, and says why there are none.
+    pub(crate) fn require_rules(&self) -> Result<(), ServeError> {
+        if !self.awaits_rules() {
+            return Ok(());
+        }
+        let state = self.state();
+        let trouble = state.refusal.as_ref().or(state.absence.as_ref());
+        let message = trouble.map_or("there are none", |trouble| &trouble.message);
+        Err(ServeError::rules(SourceError::new(message)))
     }
 
     /// Tells whether rules are expected from elsewhere and have never come.

@@ -137,6 +137,12 @@ impl Server {
         &self.app.limiter
     }
 
+    /// Returns where the rules come from, if that is not the configuration of the service; without
+    /// passwords.
+    pub fn rules_from(&self) -> Option<String> {
+        self.app.live.elsewhere()
+    }
+
     /// Returns what tells the service to look for new rules and certificates at once, as it does
     /// on SIGHUP.
     pub fn reload(&self) -> Reload {
@@ -182,15 +188,23 @@ impl Server {
     }
 }
 
-/// Makes the store and the limiter of `config`, for one who asks without a service in between.
+/// Makes the store and the limiter of `config`, for one who asks without a service in between. The
+/// rules are those that a service would have now.
 ///
 /// # Errors
 ///
-/// [`ServeError`] if the store cannot be made as configured, or does not answer.
+/// [`ServeError`] if the store cannot be made as configured, or does not answer, or the rules come
+/// from elsewhere and there are none.
 pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
     let backend = Backend::new(&config.store)?;
     backend.ping().await?;
-    Ok(backend.limiter(&config.rules)?)
+    let limiter = backend.limiter(&config.rules)?;
+    // What the service keeps for its next start is its own.
+    let mut stateless = config.clone();
+    stateless.state_dir = None;
+    let live = Live::start(&stateless, limiter.clone()).await?;
+    live.require_rules()?;
+    Ok(limiter)
 }
 
 fn tls(

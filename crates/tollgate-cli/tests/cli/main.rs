@@ -6,6 +6,7 @@
 mod acquire;
 mod check;
 mod process;
+mod rules;
 mod serve;
 mod validate;
 
@@ -18,7 +19,9 @@ fn the_help_names_every_command_with_an_example() {
     assert!(help.stdout.starts_with(
         "A distributed rate limiter: one exact shared budget for all replicas of a service\n"
     ));
-    for command in ["serve", "check", "peek", "acquire", "refund", "reset", "validate", "example"] {
+    for command in
+        ["serve", "check", "peek", "acquire", "refund", "reset", "rules", "validate", "example"]
+    {
         assert!(help.stdout.contains(&format!("\n  {command}")), "{}", help.stdout);
         assert!(help.stdout.contains(&format!("\n  tollgate {command}")), "{}", help.stdout);
     }
@@ -43,6 +46,7 @@ fn the_help_of_each_command_states_its_exit_status() {
             "Exit status: that of the command, 128 and the signal's number if a signal ended it, 1 if \
              it was\nrefused and did not run, 2 could not be decided or could not run.",
         ),
+        ("rules", "Exit status: 0 done, 1 refused or different, 2 the service does not answer."),
         (
             "validate",
             "Exit status: 0 all are in order, 1 there are mistakes, 2 a file cannot be read.",

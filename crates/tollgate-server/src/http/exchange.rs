@@ -74,3 +74,22 @@ pub(super) fn json(status: StatusCode, headers: HeaderMap, answer: &impl Seriali
     response.headers_mut().extend(headers);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use futures_util::StreamExt;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_too_slowly_is_given_up() {
+        let begun = stream::iter([std::io::Result::Ok("{")]);
+        let body = Body::from_stream(begun.chain(stream::pending()));
+        let start = tokio::time::Instant::now();
+        let problem = receive(body, BODY_LEN_MAX).await.unwrap_err();
+        assert_eq!(start.elapsed(), Duration::from_secs(10));
+        assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}

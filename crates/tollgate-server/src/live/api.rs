@@ -14,13 +14,13 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use tollgate_config::{Config, RulesFile, RulesId};
 
-use self::shown::{HistoryShown, RulesShown};
 use crate::app::App;
 use crate::http::{Problem, receive};
 use crate::live::Live;
 use crate::live::error::WriteError;
 use crate::live::source::Fetched;
 use crate::live::version::{Origin, report};
+use crate::rules_status::RulesHistory;
 use crate::tokens::Bearer;
 
 pub(crate) fn router() -> Router<Arc<App>> {
@@ -51,7 +51,7 @@ async fn show(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn history(State(app): State<Arc<App>>) -> Response {
-    json(&HistoryShown::of(&app.live), None)
+    json(&RulesHistory { versions: shown::history(&app.live) }, None)
 }
 
 async fn push(
@@ -210,7 +210,7 @@ fn unavailable(error: &crate::live::SourceError) -> Problem {
 }
 
 fn shown(live: &Live) -> Response {
-    let rules = RulesShown::of(live);
+    let rules = shown::status(live);
     let etag = rules.id.as_ref().and_then(|id| HeaderValue::from_str(&format!("\"{id}\"")).ok());
     json(&rules, etag)
 }

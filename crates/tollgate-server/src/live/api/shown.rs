@@ -1,103 +1,50 @@
 //! What the admin API shows of the rules.
 
-use serde::Serialize;
 use tollgate::Timestamp;
 
 use crate::live::version::Version;
 use crate::live::{Live, Trouble};
+use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
 
-#[derive(Serialize)]
-pub(super) struct RulesShown {
-    pub(super) id: Option<String>,
-    rules: usize,
-    source: SourceShown,
-    origin: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
-    applied_at: Option<String>,
-    error: Option<ErrorShown>,
-    needs_restart: Vec<String>,
-    format: &'static str,
-    document: Option<String>,
-}
-
-#[derive(Serialize)]
-struct SourceShown {
-    kind: &'static str,
-    location: String,
-    writable: bool,
-}
-
-#[derive(Serialize)]
-struct ErrorShown {
-    kind: &'static str,
-    message: String,
-    since: String,
-}
-
-#[derive(Serialize)]
-pub(super) struct HistoryShown {
-    versions: Vec<VersionShown>,
-}
-
-#[derive(Serialize)]
-struct VersionShown {
-    id: String,
-    rules: usize,
-    origin: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
-    applied_at: String,
-}
-
-impl RulesShown {
-    pub(super) fn of(live: &Live) -> Self {
-        let state = live.state();
-        let current = state.history.current();
-        let refusal = state.refusal.as_ref().map(|trouble| ErrorShown::of("invalid", trouble));
-        let absence = state.absence.as_ref().map(|trouble| ErrorShown::of("unavailable", trouble));
-        Self {
-            id: current.map(|version| version.id.to_string()),
-            rules: live.limiter.rules().len(),
-            source: SourceShown {
-                kind: live.source.kind(),
-                location: live.source.location(),
-                writable: live.source.read_only().is_none(),
-            },
-            origin: current.map(|version| version.origin.as_str()),
-            by: current.and_then(|version| version.by.clone()),
-            applied_at: current.map(|version| rfc3339(version.applied_at)),
-            error: absence.or(refusal),
-            needs_restart: state.needs_restart.clone(),
-            format: live.source.format(),
-            document: current.map(|version| version.document.to_string()),
-        }
+pub(super) fn status(live: &Live) -> RulesStatus {
+    let state = live.state();
+    let current = state.history.current();
+    let refusal = state.refusal.as_ref().map(|trouble| error("invalid", trouble));
+    let absence = state.absence.as_ref().map(|trouble| error("unavailable", trouble));
+    RulesStatus {
+        id: current.map(|version| version.id.to_string()),
+        rules: live.limiter.rules().len(),
+        source: RulesSource {
+            kind: live.source.kind().to_owned(),
+            location: live.source.location(),
+            writable: live.source.read_only().is_none(),
+        },
+        origin: current.map(|version| version.origin.as_str().to_owned()),
+        by: current.and_then(|version| version.by.clone()),
+        applied_at: current.map(|version| rfc3339(version.applied_at)),
+        error: absence.or(refusal),
+        needs_restart: state.needs_restart.clone(),
+        format: live.source.format().to_owned(),
+        document: current.map(|version| version.document.to_string()),
     }
 }
 
-impl ErrorShown {
-    fn of(kind: &'static str, trouble: &Trouble) -> Self {
-        let since = rfc3339(trouble.since);
-        Self { kind, message: trouble.message.clone(), since }
-    }
+fn error(kind: &str, trouble: &Trouble) -> RulesError {
+    let since = rfc3339(trouble.since);
+    RulesError { kind: kind.to_owned(), message: trouble.message.clone(), since }
 }
 
-impl HistoryShown {
-    pub(super) fn of(live: &Live) -> Self {
-        let state = live.state();
-        Self { versions: state.history.iter().map(VersionShown::of).collect() }
-    }
+pub(super) fn history(live: &Live) -> Vec<RulesVersion> {
+    live.state().history.iter().map(version).collect()
 }
 
-impl VersionShown {
-    fn of(version: &Version) -> Self {
-        Self {
-            id: version.id.to_string(),
-            rules: version.rules_count,
-            origin: version.origin.as_str(),
-            by: version.by.clone(),
-            applied_at: rfc3339(version.applied_at),
-        }
+fn version(version: &Version) -> RulesVersion {
+    RulesVersion {
+        id: version.id.to_string(),
+        rules: version.rules_count,
+        origin: version.origin.as_str().to_owned(),
+        by: version.by.clone(),
+        applied_at: rfc3339(version.applied_at),
     }
 }
 
