@@ -76,6 +76,7 @@ async fn store_failure(app: &App) -> Option<StoreErrorKind> {
 async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
+    app.metrics.follow(&app.limiter.rules());
     let page = app.metrics.write(format).map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written")
     })?;

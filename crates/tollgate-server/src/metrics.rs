@@ -18,7 +18,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tollgate::{Acquisition, CheckError, MemoryStore, RuleSet, StoreErrorKind, Verdict};
 
-use self::decisions::Decisions;
+use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::memory::MemoryUse;
 
@@ -26,6 +26,7 @@ use self::memory::MemoryUse;
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: Arc<Decisions>,
+    renewal: Renewal,
     durations: Arc<Durations>,
     requests: Family<RequestLabels, Counter>,
     store_errors: Family<StoreErrorLabels, Counter>,
@@ -108,12 +109,18 @@ impl Metrics {
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
-        Self { registry, decisions, durations, requests, store_errors }
+        let renewal = Renewal::default();
+        Self { registry, decisions, renewal, durations, requests, store_errors }
     }
 
     /// Adds what another part of the service tells of itself.
     pub(crate) fn add(&mut self, collector: impl Collector) {
         self.registry.register_collector(Box::new(collector));
+    }
+
+    /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
+    pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
+        self.renewal.follow(rules, &self.decisions);
     }
 
     /// Counts how long one decision took.

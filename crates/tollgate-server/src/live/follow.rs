@@ -1,5 +1,7 @@
 //! Follows the source.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -7,6 +9,9 @@ use crate::live::error::SourceError;
 use crate::live::source::Fetched;
 use crate::live::version::Origin;
 use crate::live::{Live, Taken};
+
+/// For how long further news is gathered once there is some.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Puts what the source gives in force, whenever it tells of a change, at intervals and when
 /// `reload` changes. It never ends by itself.
@@ -17,7 +22,8 @@ pub(crate) async fn follow(live: &Live, mut reload: watch::Receiver<u64>) {
                 return std::future::pending().await;
             };
             tokio::select! {
-                () = changed.notified() => {}
+                // In a busy folder, one look answers many events.
+                () = changed.notified() => sleep(GATHER).await,
                 () = sleep(pause) => {}
                 asked = reload.changed() => if asked.is_err() {
                     // The service is gone, and so will be this future.

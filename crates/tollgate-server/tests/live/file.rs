@@ -156,7 +156,7 @@ async fn other_sections_of_the_configuration_wait_for_a_restart() {
     let folder = Folder::new(&rules(10));
     let service = folder.serve().await;
     let changed = format!(
-        "listen: {{ http: 127.0.0.1:1, admin: 127.0.0.1:0 }}\nstore: {{ keys_max: 7 }}\n{}",
+        "listen: {{ http: 127.0.0.1:1, grpc: 127.0.0.1:0, admin: 127.0.0.1:0 }}\nstore: {{ keys_max: 7 }}\n{}",
         rules(20)
     );
     folder.write("tollgate.yaml", &changed);

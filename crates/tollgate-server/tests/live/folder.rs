@@ -47,5 +47,5 @@ impl Folder {
 
 /// Puts free ports before a configuration.
 pub(crate) fn configured(config: &str) -> String {
-    format!("listen: {{ http: 127.0.0.1:0, admin: 127.0.0.1:0 }}\n{config}")
+    format!("listen: {{ http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 127.0.0.1:0 }}\n{config}")
 }

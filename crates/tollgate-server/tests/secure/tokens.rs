@@ -123,7 +123,8 @@ async fn without_tokens_rules_change_only_by_requests_of_this_machine() {
     tokio::io::AsyncWriteExt::write_all(&mut connection, page).await.unwrap();
     assert_eq!(crate::support::reply(&mut connection).await.status, 403);
 
-    let open = format!("listen: {{ http: 127.0.0.1:0, admin: 0.0.0.0:0 }}\n{config}");
+    let open =
+        format!("listen: {{ http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 0.0.0.0:0 }}\n{config}");
     let open = tollgate_config::Config::parse(&open, "t.yaml").unwrap();
     let open = Service::run(Server::bind(&open).await.unwrap());
     let address = (std::net::Ipv4Addr::LOCALHOST, open.admin.port()).into();
