@@ -48,6 +48,8 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct State {
     history: History,
+    /// Whether the history has all that was kept, so that it may take the place of that.
+    is_whole: bool,
     /// The text that the source gave last, whether it is in force or was refused.
     seen: Option<Vec<u8>>,
     /// Why the text that was seen last is not in force.
@@ -170,10 +172,18 @@ impl Live {
             by = by.map(tracing::field::display),
             "rules in force"
         );
-        if let Some(kept) = &self.kept
-            && origin != Origin::Kept
-        {
-            let versions = self.state().history.clone();
+        self.keep().await;
+    }
+
+    /// Keeps what is in force for the next start. Where that was cut off by the end of the service,
+    /// it is made up for.
+    pub(crate) async fn keep(&self) {
+        let Some(kept) = &self.kept else { return };
+        let versions = {
+            let state = self.state();
+            state.is_whole.then(|| state.history.clone())
+        };
+        if let Some(versions) = versions {
             kept.write(&self.source, versions).await;
         }
     }

@@ -179,6 +179,7 @@ impl Server {
                 "requests in flight took too long and were given up"
             );
         }
+        app.live.keep().await;
         // What callers had taken who went away is on its way back to the store.
         let _ = timeout(GIVE_BACK_TIMEOUT, app.limiter.given_back()).await;
         stop_admin.send_replace(true);

@@ -8,7 +8,11 @@ use crate::live::version::Version;
 
 /// The last versions that were in force, the newest first. Their number and size are bounded.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History(VecDeque<Version>);
+pub(super) struct History {
+    versions: VecDeque<Version>,
+    /// How often it has changed.
+    number: u64,
+}
 
 impl History {
     /// The most versions.
@@ -18,44 +22,51 @@ impl History {
     const BYTES_MAX: usize = 4 << 20;
 
     pub(super) fn current(&self) -> Option<&Version> {
-        self.0.front()
+        self.versions.front()
     }
 
     pub(super) fn previous(&self) -> Option<&Version> {
-        self.0.get(1)
+        self.versions.get(1)
+    }
+
+    /// Returns how often the history has changed, so that the later of two can be told.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn find(&self, id: &RulesId) -> Option<&Version> {
-        self.0.iter().find(|version| version.id == *id)
+        self.versions.iter().find(|version| version.id == *id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Version> {
-        self.0.iter()
+        self.versions.iter()
     }
 
     pub(super) fn push(&mut self, version: Version) {
-        self.0.push_front(version);
-        self.0.truncate(Self::LEN_MAX);
-        while self.0.len() > 2 && self.bytes() > Self::BYTES_MAX {
-            self.0.pop_back();
+        self.number += 1;
+        self.versions.push_front(version);
+        self.versions.truncate(Self::LEN_MAX);
+        while self.versions.len() > 2 && self.bytes() > Self::BYTES_MAX {
+            self.versions.pop_back();
         }
     }
 
     /// Takes over a text that says the same in other words.
     pub(super) fn set_document(&mut self, version: &Version) {
-        if let Some(current) = self.0.front_mut() {
+        self.number += 1;
+        if let Some(current) = self.versions.front_mut() {
             current.document = version.document.clone();
         }
     }
 
     /// Puts versions from before the start behind those since.
     pub(super) fn extend(&mut self, older: impl IntoIterator<Item = Version>) {
-        self.0.extend(older);
-        self.0.truncate(Self::LEN_MAX);
+        self.versions.extend(older);
+        self.versions.truncate(Self::LEN_MAX);
     }
 
     fn bytes(&self) -> usize {
-        self.0.iter().map(|version| version.document.len()).sum()
+        self.versions.iter().map(|version| version.document.len()).sum()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tollgate::Timestamp;
@@ -22,6 +23,8 @@ const SIZE_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
+    /// The number of the last history that was written.
+    written: Arc<Mutex<u64>>,
 }
 
 /// What the file says.
@@ -52,19 +55,28 @@ impl Kept {
         let probe = folder.join(format!("{FILE}.probe"));
         std::fs::write(&probe, b"")?;
         std::fs::remove_file(&probe)?;
-        Ok(Self { path })
+        Ok(Self { path, written: Arc::new(Mutex::new(0)) })
     }
 
-    /// Writes the versions, and says so in the log if that fails: the rules are in force anyway.
+    /// Writes the versions unless that or a later history was written, and says so in the log if
+    /// that fails: the rules are in force anyway.
     pub(super) async fn write(&self, source: &Source, versions: History) {
+        let number = versions.number();
         let contents = Contents {
             source: source.to_string(),
             versions: versions.iter().map(Entry::of).collect(),
         };
-        let path = self.path.clone();
+        let (path, written) = (self.path.clone(), Arc::clone(&self.written));
         let written = tokio::task::spawn_blocking(move || {
+            // A number is whole whatever a thread that held the lock did.
+            let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+            if number <= *written {
+                return Ok(());
+            }
             let json = serde_json::to_vec(&contents).map_err(io::Error::other)?;
-            write_whole(&path, &json, None)
+            write_whole(&path, &json, None)?;
+            *written = number;
+            Ok(())
         });
         let written = written.await.unwrap_or_else(|ended| Err(io::Error::other(ended)));
         if let Err(error) = written {

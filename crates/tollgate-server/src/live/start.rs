@@ -67,6 +67,18 @@ impl Live {
         if !matches!(taken, Some(Taken::InForce)) {
             self.start_without_source(&mut kept).await;
         }
+        self.join_history(kept);
+        self.keep().await;
+        if self.limiter.rules().is_empty() {
+            tracing::warn!(
+                source = %self.source,
+                "there are no rules yet, so every request is allowed and the service is not ready"
+            );
+        }
+    }
+
+    /// Puts what was kept behind what is in force.
+    fn join_history(&self, kept: Vec<Checked>) {
         let mut state = self.state();
         let current = state.history.current().map(|version| version.id.clone());
         let mut older: Vec<_> = kept.into_iter().map(|checked| checked.version).collect();
@@ -75,13 +87,7 @@ impl Live {
             older.remove(0);
         }
         state.history.extend(older);
-        drop(state);
-        if self.limiter.rules().is_empty() {
-            tracing::warn!(
-                source = %self.source,
-                "there are no rules yet, so every request is allowed and the service is not ready"
-            );
-        }
+        state.is_whole = true;
     }
 
     async fn start_without_source(&self, kept: &mut Vec<Checked>) {

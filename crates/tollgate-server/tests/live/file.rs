@@ -85,6 +85,25 @@ async fn a_file_behind_a_link_may_be_edited_where_it_is() {
     rewritten_until(&target, &service, 20).await;
 }
 
+#[tokio::test]
+async fn what_no_watch_tells_of_is_found_by_polling() {
+    let folder =
+        Folder::new("rules_from: { kind: file, path: rules.yaml, poll_interval: 100ms }\n");
+    // A link to a link: the folder in the middle is not watched.
+    for (name, limit) in [("one", 10), ("two", 20)] {
+        fs::create_dir(folder.path(name)).unwrap();
+        folder.write(&format!("{name}/rules.yaml"), &rules(limit));
+    }
+    fs::create_dir(folder.path("middle")).unwrap();
+    symlink("../one/rules.yaml", folder.path("middle/rules.yaml")).unwrap();
+    symlink("middle/rules.yaml", folder.path("rules.yaml")).unwrap();
+    let service = folder.serve().await;
+    assert_eq!(check(&service, "1.2.3.4").await.0, 10);
+    fs::remove_file(folder.path("middle/rules.yaml")).unwrap();
+    symlink("../two/rules.yaml", folder.path("middle/rules.yaml")).unwrap();
+    limit_in_force(&service, 20).await;
+}
+
 /// Writes a file again and again until it is in force, for the first watch takes a moment.
 async fn rewritten_until(path: &Path, service: &Service, limit: u32) {
     until(async || {
@@ -215,7 +234,7 @@ async fn the_last_good_rules_are_used_while_the_source_is_away_or_broken() {
         assert_eq!((&shown["id"], &shown["origin"]), (&id.clone().into(), &"kept".into()));
         assert_ne!(shown["error"], serde_json::Value::Null);
         let history = service.admin("/v1/rules/history").await.json();
-        assert_eq!(history["versions"].as_array().unwrap().len(), 2, "{history}");
+        assert_eq!(history["versions"].as_array().unwrap().len(), 2, "at every start: {history}");
         service.stopped().await;
     }
     // What was changed on disk is not the last good.

@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tollgate_server::{Reload, Server};
+use tollgate_config::HttpUrl;
+use tollgate_server::{AdminClient, Reload, Server};
 
 use crate::authority::Authority;
 use crate::support::{Service, head, parse};
@@ -121,6 +122,27 @@ async fn with_mtls_only_those_with_a_certificate_are_answered() {
     assert_eq!(get(service.admin, "/healthz", known).await.unwrap(), "200");
     // The other listener asks for none.
     assert_eq!(get(service.http, "/v1/auth", client(&authority, None)).await.unwrap(), "200");
+}
+
+#[tokio::test]
+async fn the_admin_client_believes_who_it_is_told_to_and_shows_its_certificate() {
+    let (files, authority) = (Files::new(), Authority::new());
+    files.issue(&authority);
+    authority.write(&files.path("ca"));
+    let (service, _reload) = files.serve(true).await;
+    let url = format!("https://localhost:{}", service.admin.port());
+    let client = AdminClient::new(HttpUrl::parse(&url).unwrap());
+    let (cert, key, ca) = (files.path("cert"), files.path("key"), files.path("ca"));
+    let known = client.clone().with_tls(Some(&ca), Some((&cert, &key))).unwrap();
+    assert_eq!(known.rules().await.unwrap().rules, 1);
+
+    let bare = client.clone().with_tls(Some(&ca), None).unwrap();
+    assert!(bare.rules().await.is_err(), "it shows no certificate");
+    let other = files.path("other");
+    Authority::new().write(&other);
+    let doubting = client.with_tls(Some(&other), Some((&cert, &key))).unwrap();
+    let doubt = doubting.rules().await.unwrap_err().to_string();
+    assert!(doubt.contains("invalid peer certificate"), "{doubt}");
 }
 
 #[tokio::test]
