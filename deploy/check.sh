@@ -42,7 +42,7 @@ done
 
 # It starts, gets ready and stops.
 cat > "$work/tollgate.yaml" <<YAML
-listen: { http: 127.0.0.1:0, admin: 127.0.0.1:0 }
+listen: { http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 127.0.0.1:0 }
 rules_from: { kind: file, path: k8s/rules.yaml }
 state_dir: state
 YAML

@@ -15,7 +15,7 @@ use tollgate_server::Server;
 
 /// No rule makes anybody wait for longer than a millisecond, and no more keys are kept than matter.
 const CONFIG: &str = "
-listen: { http: 127.0.0.1:0, admin: 127.0.0.1:0 }
+listen: { http: 127.0.0.1:0, grpc: off, admin: 127.0.0.1:0 }
 store: { kind: memory, keys_max: 1000 }
 rules:
   - { name: everyone, limit: 1000000000/s, burst: 1000 }

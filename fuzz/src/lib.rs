@@ -6,6 +6,8 @@
 
 pub mod api;
 pub mod config;
+pub mod envoy_limits;
+pub mod envoy_request;
 pub mod hold;
 pub mod key;
 pub mod rate;
@@ -16,9 +18,11 @@ pub mod timeline;
 pub type Check = fn(&[u8]);
 
 /// The targets by their names, which are also those of the folders of their seeds.
-pub const TARGETS: [(&str, Check); 7] = [
+pub const TARGETS: [(&str, Check); 9] = [
     ("api", api::check),
     ("config", config::check),
+    ("envoy_limits", envoy_limits::check),
+    ("envoy_request", envoy_request::check),
     ("hold", hold::check),
     ("key", key::check),
     ("rate", rate::check),

@@ -14,9 +14,11 @@ fuzzing needs cargo-fuzz and a C++ compiler:
 The seeds in fuzz/seeds are tried by `cargo xtask test` without either.";
 
 /// Where files lie that are seeds, though they serve another purpose.
-const MORE_SEEDS: [(&str, &str); 3] = [
+const MORE_SEEDS: [(&str, &str); 5] = [
     ("config", "crates/tollgate-config/fixtures/good"),
     ("config", "crates/tollgate-config/fixtures/bad"),
+    ("envoy_limits", "crates/tollgate-config/fixtures/envoy/good"),
+    ("envoy_limits", "crates/tollgate-config/fixtures/envoy/bad"),
     ("timeline", "crates/tollgate-testkit/cases"),
 ];
 

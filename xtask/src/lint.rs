@@ -1,6 +1,6 @@
 //! What a machine can judge without running the product.
 
-use crate::step;
+use crate::{protos, step};
 
 pub(crate) fn run() -> Result<(), String> {
     step::run(step::cargo().args(["fmt", "--all", "--", "--check"]))?;
@@ -9,6 +9,13 @@ pub(crate) fn run() -> Result<(), String> {
             .args(["clippy", "--workspace", "--all-targets", "--locked"])
             .args(["--", "-D", "warnings"]),
     )?;
+    step::run(step::cargo().args([
+        "fmt",
+        "--manifest-path",
+        "xtask/protos/Cargo.toml",
+        "--check",
+    ]))?;
+    protos::check()?;
     let fuzz = ["--manifest-path", "fuzz/Cargo.toml"];
     step::run(step::cargo().arg("fmt").args(fuzz).args(["--", "--check"]))?;
     step::run(step::cargo().arg("clippy").args(fuzz).args([

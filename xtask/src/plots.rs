@@ -2,6 +2,7 @@
 
 mod drawing;
 mod load;
+pub(crate) mod svg;
 
 use std::fs;
 use std::path::{Path, PathBuf};

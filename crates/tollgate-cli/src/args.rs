@@ -1,5 +1,8 @@
 //! The command line.
 
+mod held;
+mod value;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,18 +12,27 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tollgate_config::{HttpUrl, RulesId};
 use tollgate_core::key;
 
+pub(crate) use self::held::{Asked, Cancel, Commit, Release, Renew, Reserve};
+use self::value::cost;
+
 const EXAMPLES: &str = "\
 Examples:
   tollgate serve                          try it: built-in rules, buckets in memory
   tollgate example > tollgate.yaml        a commented configuration to start from
   tollgate validate tollgate.yaml         every mistake with its line
   tollgate serve --config tollgate.yaml   your rules
+  tollgate serve --envoy-config config/   the limits of an envoyproxy/ratelimit service
   tollgate check --config tollgate.yaml path=/login method=POST ip=203.0.113.7
   tollgate peek -c tollgate.yaml ip=203.0.113.7     look, and spend nothing
   tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
   tollgate reset -c tollgate.yaml ip=203.0.113.7    fill the buckets of a request
   tollgate rules push rules.yaml          change the rules of a running service
   tollgate acquire -c tollgate.yaml --wait 5min job=backup -- pg_dump shop
+  tollgate reserve -c tollgate.yaml --cost 500 account=a1   spend an estimate, print its id
+  tollgate commit -c tollgate.yaml ID --cost 120    settle it at the real cost
+  tollgate cancel -c tollgate.yaml ID               settle it at none
+  tollgate renew -c tollgate.yaml ID                keep slots that are held
+  tollgate release -c tollgate.yaml ID              give them back
 
 Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
@@ -55,7 +67,7 @@ Exit status: 0 all are in order, 1 there are mistakes, 2 a file cannot be read."
 
 /// A distributed rate limiter: one exact shared budget for all replicas of a service.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, after_help = EXAMPLES, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "tollgate", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -74,7 +86,7 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Answer the check API and forward auth until stopped.
+    /// Answer the check API, forward auth and Envoy until stopped.
     Serve(Serve),
     /// Ask once whether a request may pass, and spend if it may.
     Check(Check),
@@ -88,6 +100,16 @@ pub(crate) enum Command {
     Reset(Reset),
     /// See and change the rules of a running service.
     Rules(Rules),
+    /// Spend an estimated cost, to be settled when the real one is known.
+    Reserve(Reserve),
+    /// Settle a reservation at its real cost.
+    Commit(Commit),
+    /// Give back all that a reservation holds.
+    Cancel(Cancel),
+    /// Extend the lease of slots to its whole length from now.
+    Renew(Renew),
+    /// Give back the slots of a lease.
+    Release(Release),
     /// Report every mistake in configuration files.
     Validate(Validate),
     /// Print a commented configuration to start from.
@@ -101,14 +123,27 @@ pub(crate) struct Serve {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
+    /// Limits for Envoy in the format of envoyproxy/ratelimit: every *.yaml in a directory. They
+    /// stand beside the rules of --config, and alone without it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) envoy_config: Option<PathBuf>,
+
     /// Where the check API and forward auth listen, in place of listen.http.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) http: Option<SocketAddr>,
+
+    /// Where Envoy's RateLimitService listens, in place of listen.grpc; or `off`.
+    #[arg(long, value_name = "ADDR", value_parser = grpc)]
+    pub(crate) grpc: Option<Grpc>,
 
     /// Where health and metrics listen, in place of listen.admin.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
+
+/// Where Envoy is answered, if it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grpc(pub(crate) Option<SocketAddr>);
 
 /// Which request is asked about, and by whose rules.
 #[derive(Debug, clap::Args)]
@@ -133,7 +168,7 @@ pub(crate) struct Check {
     pub(crate) request: Request,
 
     /// The units that the request costs. 0 looks and spends nothing.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// Print the answer as the HTTP API gives it.
@@ -148,7 +183,7 @@ pub(crate) struct Peek {
     pub(crate) request: Request,
 
     /// The units that are asked about. 0 is never denied.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// Print the answer as the HTTP API gives it.
@@ -164,11 +199,11 @@ pub(crate) struct Acquire {
 
     /// How long to wait for units, for a slot or for the turn in a leaky bucket, for example 500ms,
     /// 5s or 2min.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait)]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait, allow_hyphen_values = true)]
     pub(crate) wait: Duration,
 
     /// The units that the command costs, or the slots that it takes.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// The command and its arguments.
@@ -183,7 +218,7 @@ pub(crate) struct Refund {
     pub(crate) request: Request,
 
     /// The units that are given back, never beyond a burst.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_hyphen_values = true)]
     pub(crate) cost: u64,
 
     /// An id under which the refund is made once, such as that of the order.
@@ -210,8 +245,12 @@ pub(crate) struct Reset {
 #[command(after_help = EXIT_VALIDATE)]
 pub(crate) struct Validate {
     /// The files, YAML or TOML.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "envoy_config", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// A directory of limits in the format of envoyproxy/ratelimit.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) envoy_config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -302,6 +341,18 @@ fn rules_id(text: &str) -> Result<RulesId, String> {
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write it as address:port, for example 127.0.0.1:8080".to_owned())
+}
+
+fn grpc(text: &str) -> Result<Grpc, String> {
+    match text {
+        "off" => Ok(Grpc(None)),
+        _ => match text.parse() {
+            Ok(address) => Ok(Grpc(Some(address))),
+            Err(_) => {
+                Err("write it as address:port, for example 127.0.0.1:8081, or off".to_owned())
+            }
+        },
+    }
 }
 
 fn name(text: &str) -> Result<String, String> {

@@ -40,7 +40,7 @@ pub(crate) async fn refund(args: Refund) -> ExitCode {
         Some(id) => limiter.refund_once(&attributes, cost, &id).await,
         None => limiter.refund(&attributes, cost).await,
     };
-    answered(refunded, args.json, |verdict| done("refunded", verdict))
+    answered(refunded, args.json, |verdict| words::done("refunded", verdict))
 }
 
 pub(crate) async fn reset(args: Reset) -> ExitCode {
@@ -48,7 +48,7 @@ pub(crate) async fn reset(args: Reset) -> ExitCode {
         return ExitCode::from(EXIT_ERROR);
     };
     let reset = limiter.reset(&attributes).await;
-    answered(reset, args.json, |verdict| done("reset", verdict))
+    answered(reset, args.json, |verdict| words::done("reset", verdict))
 }
 
 async fn question(request: Request) -> Option<Question> {
@@ -80,11 +80,4 @@ fn in_json(verdict: &Verdict) -> String {
     // Strings and numbers can always be written.
     let json = serde_json::to_string(&Answer::new(verdict)).unwrap_or_default();
     format!("{json}\n")
-}
-
-fn done(what: &str, verdict: &Verdict) -> String {
-    match verdict.rules().is_empty() {
-        true => format!("{what}: no rule applies\n"),
-        false => format!("{what}\n{}", words::rules(verdict)),
-    }
 }

@@ -1,11 +1,36 @@
 //! What is printed, and whether in colour.
 
 use std::env;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::OnceLock;
 
-/// Prints to stdout. A reader that has gone away is no reason to fail.
+use crate::EXIT_ERROR;
+
+/// Why what was printed is not written.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints to stdout. A reader that has gone away is no reason to fail; what cannot be written for
+/// another reason is told by [`end`].
 pub(crate) fn print(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // The first reason is told.
+        let _ = LOST.set(error);
+    }
+}
+
+/// Returns the exit status: `status`, or that of an error if something printed was not written.
+pub(crate) fn end(status: ExitCode) -> ExitCode {
+    match LOST.get() {
+        None => status,
+        Some(error) => {
+            explain(&format!("error: the output cannot be written: {error}\n"));
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
 }
 
 /// Prints to stderr.

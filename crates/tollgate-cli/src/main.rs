@@ -7,6 +7,7 @@ mod ask;
 mod command;
 mod configuration;
 mod console;
+mod held;
 mod logging;
 mod request;
 mod rules;
@@ -31,7 +32,7 @@ const EXIT_ERROR: u8 = 2;
 async fn main() -> ExitCode {
     let args = Args::parse();
     logging::start(args.log_format, &args.command);
-    match args.command {
+    let status = match args.command {
         Command::Serve(serve) => serve::run(serve).await,
         Command::Check(check) => ask::check(check).await,
         Command::Peek(peek) => ask::peek(peek).await,
@@ -39,10 +40,16 @@ async fn main() -> ExitCode {
         Command::Refund(refund) => ask::refund(refund).await,
         Command::Reset(reset) => ask::reset(reset).await,
         Command::Rules(rules) => rules::run(rules).await,
+        Command::Reserve(reserve) => held::reserve(reserve).await,
+        Command::Commit(commit) => held::commit(commit).await,
+        Command::Cancel(cancel) => held::cancel(cancel).await,
+        Command::Renew(renew) => held::renew(renew).await,
+        Command::Release(release) => held::release(release).await,
         Command::Validate(validate) => validate::run(&validate),
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);
             ExitCode::SUCCESS
         }
-    }
+    };
+    console::end(status)
 }

@@ -14,11 +14,25 @@ use crate::signals::{Hangups, Signals};
 use crate::{EXIT_ERROR, configuration, console, words};
 
 pub(crate) async fn run(args: Serve) -> ExitCode {
-    let Some(mut config) = configuration::read(args.config.as_deref()) else {
+    let directory = args.envoy_config.as_deref();
+    let Some(mut config) = configuration::read_with_envoy(args.config.as_deref(), directory) else {
         return ExitCode::from(EXIT_ERROR);
     };
     config.listen.http = args.http.unwrap_or(config.listen.http);
+    config.listen.grpc = args.grpc.map_or(config.listen.grpc, |grpc| grpc.0);
+    if directory.is_some() && config.listen.grpc.is_none() {
+        console::explain("error: --envoy-config is for Envoy, and grpc is off: give --grpc ADDR\n");
+        return ExitCode::from(EXIT_ERROR);
+    }
     config.listen.admin = args.admin.unwrap_or(config.listen.admin);
+    // A file is checked when it is read; these may have been set by options since.
+    if let Some((one, other)) = config.listen.collision() {
+        console::explain(&format!(
+            "error: listen.{one} and listen.{other} are one port: give each its own, with \
+             --{one} ADDR or --{other} ADDR\n"
+        ));
+        return ExitCode::from(EXIT_ERROR);
+    }
     let listening = Signals::listen().and_then(|signals| Ok((signals, Hangups::listen()?)));
     let (mut signals, mut hangups) = match listening {
         Ok(listening) => listening,
@@ -34,19 +48,24 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
             return ExitCode::from(EXIT_ERROR);
         }
     };
-    if args.config.is_none() {
+    if args.config.is_none() && directory.is_none() {
         console::explain(&welcome(&config.rules, server.http_addr(), server.admin_addr()));
     }
-    let source = match &args.config {
-        Some(file) => file.display().to_string(),
-        None => "built-in example".to_owned(),
+    let source = match (&args.config, directory) {
+        (Some(file), Some(directory)) => format!("{}, {}", file.display(), directory.display()),
+        (Some(path), None) => path.display().to_string(),
+        (None, Some(path)) => path.display().to_string(),
+        (None, None) => "built-in example".to_owned(),
     };
+    let grpc = server.grpc_addr().map_or_else(|| "off".to_owned(), |address| address.to_string());
     tracing::info!(
         http = %server.http_addr(),
+        %grpc,
         admin = %server.admin_addr(),
         store = %store(&config.store),
         rules = server.limiter().rules().len(),
         rules_from = server.rules_from(),
+        envoy_limits = config.envoy_limits.len(),
         config = %source,
         "serving"
     );
@@ -78,6 +97,7 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
 fn with_options(error: &ServeError, config: &Config) -> String {
     let option = match error.address() {
         Some(address) if address == config.listen.http => "--http",
+        Some(address) if Some(address) == config.listen.grpc => "--grpc",
         Some(_) => "--admin",
         None => return error.to_string(),
     };
@@ -87,7 +107,7 @@ fn with_options(error: &ServeError, config: &Config) -> String {
 fn store(config: &StoreConfig) -> String {
     match config {
         StoreConfig::Memory { .. } => "memory".to_owned(),
-        StoreConfig::Redis { url, .. } => url.to_string(),
+        StoreConfig::Redis(redis) => redis.servers.to_string(),
     }
 }
 

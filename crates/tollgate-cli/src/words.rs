@@ -34,6 +34,14 @@ pub(crate) fn rules(verdict: &Verdict) -> String {
     text
 }
 
+/// Says that something was done, and what each rule then says.
+pub(crate) fn done(what: &str, verdict: &Verdict) -> String {
+    match verdict.rules().is_empty() {
+        true => format!("{what}: no rule applies\n"),
+        false => format!("{what}\n{}", rules(verdict)),
+    }
+}
+
 fn decision(decided: &RuleDecision) -> String {
     let decision = decided.decision();
     let mut text = if decision.is_allow() { "allowed  " } else { "denied   " }.to_owned();

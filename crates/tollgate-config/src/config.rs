@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use tollgate_core::RuleSet;
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, collide};
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
 use crate::rules_from::RulesFrom;
 use crate::sections::Sections;
-use crate::security::{AdminToken, Tls, TlsFiles, TokenSecret};
+use crate::security::{AdminToken, ListenerTls, Tls, TokenSecret};
 use crate::source::{Format, Source};
 use crate::store::StoreConfig;
 use crate::tree::{self, Node};
@@ -28,6 +29,8 @@ pub struct Config {
     pub listen: Listen,
     /// Where the buckets are kept.
     pub store: StoreConfig,
+    /// How Envoy is answered.
+    pub envoy: EnvoyConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
     /// The certificates of the listeners.
@@ -38,12 +41,15 @@ pub struct Config {
     pub rules_from: RulesFrom,
     /// Where the service keeps the last rules, for when their source is away.
     pub state_dir: Option<PathBuf>,
-    /// The rules. There is at least one, unless they come from elsewhere.
+    /// The rules; at least one in a configuration file, unless they come from elsewhere.
     pub rules: RuleSet,
     /// The id of `rules`.
     pub rules_id: RulesId,
     /// The file that it was read from.
     pub file: Option<PathBuf>,
+    /// Limits in the format of envoyproxy/ratelimit, beside the rules. A configuration file has
+    /// none: they are read from a directory by [`EnvoyLimits::read`].
+    pub envoy_limits: EnvoyLimits,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
     /// The sections that need a restart, and what they say.
@@ -58,7 +64,7 @@ pub struct Config {
 pub struct Listen {
     /// The check API and forward auth. The default is 127.0.0.1:8080.
     pub http: SocketAddr,
-    /// Envoy's rate limit protocol. There is no default: absent, it is off.
+    /// Envoy's rate limit protocol, or `None` if it is off. The default is 127.0.0.1:8081.
     pub grpc: Option<SocketAddr>,
     /// Metrics, health and the admin API. The default is 127.0.0.1:9090.
     pub admin: SocketAddr,
@@ -67,7 +73,34 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { http: local(8080), grpc: None, admin: local(9090) }
+        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090) }
+    }
+}
+
+impl Listen {
+    /// Returns the names of two fields that could not both be served, because one takes the port of
+    /// the other. A configuration that was read has none; one whose addresses were set afterwards
+    /// may.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_config::Listen;
+    ///
+    /// let mut listen = Listen::default();
+    /// assert_eq!(listen.collision(), None);
+    /// listen.admin = "0.0.0.0:8080".parse()?;
+    /// assert_eq!(listen.collision(), Some(("http", "admin")));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn collision(&self) -> Option<(&'static str, &'static str)> {
+        let (http, admin) = (("http", Some(self.http)), ("admin", Some(self.admin)));
+        let grpc = ("grpc", self.grpc);
+        let collides = |(_, a): &(_, Option<SocketAddr>), (_, b): &(_, Option<SocketAddr>)| {
+            a.zip(*b).is_some_and(|(a, b)| collide(a, b))
+        };
+        let pairs = [(http, admin), (http, grpc), (grpc, admin)];
+        pairs.iter().find(|(a, b)| collides(a, b)).map(|((a, _), (b, _))| (*a, *b))
     }
 }
 
@@ -123,8 +156,24 @@ impl Config {
     /// # Ok::<(), tollgate_config::ConfigErrors>(())
     /// ```
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        let (config, warnings) = read_text(text, name, |decoder, root| decoder.config(root))?;
+        let format = Format::of(name);
+        let (config, warnings) = parsed(text, name, format, |root, findings| {
+            Decoder::new(format, text, findings).config(root)
+        })?;
         Ok(Self { warnings, ..config })
+    }
+
+    /// Reads a configuration from `text` that may have no `rules`, as `limits` stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse).
+    pub fn parse_beside(text: &str, name: &str, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
+        let format = Format::of(name);
+        let (config, warnings) = parsed(text, name, format, |root, findings| {
+            Decoder::new(format, text, findings).beside_limits().config(root)
+        })?;
+        Ok(Self { warnings, envoy_limits: limits, ..config })
     }
 
     /// Returns the rules as a text of their own, in YAML of one rule a line, without comments.
@@ -153,30 +202,21 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        if path.is_dir() {
-            let message = "this is a directory, not a file".to_owned();
-            let help = "give the path of a file in it";
-            return Err(ConfigErrors::whole_file(&name, message, help));
-        }
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(Self::SIZE_MAX).unwrap_or(u64::MAX);
-        File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)).map_err(
-            |error| {
-                let message = format!("the file cannot be read: {error}");
-                let help = "check that it exists and that this user may read it";
-                ConfigErrors::whole_file(&name, message, help)
-            },
-        )?;
-        if bytes.len() > Self::SIZE_MAX {
-            return Err(too_large(&name));
-        }
-        let mut config = Self::from_bytes(bytes, &name)?;
+        let mut config = Self::parse(&text_of(path)?, &name)?;
         config.place(path);
         Ok(config)
     }
 
-    pub(crate) fn from_bytes(bytes: Vec<u8>, name: &str) -> Result<Self, ConfigErrors> {
-        Self::parse(&read_bytes(bytes, name)?, name)
+    /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
+        let path = path.as_ref();
+        let mut config = Self::parse_beside(&text_of(path)?, &path.display().to_string(), limits)?;
+        config.place(path);
+        Ok(config)
     }
 
     /// Lets relative paths begin at the folder of `file`.
@@ -184,7 +224,7 @@ impl Config {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let place = |path: &mut PathBuf| *path = folder.join(&*path);
         let Tls { http, grpc, admin } = &mut self.tls;
-        for TlsFiles { cert, key, client_ca } in [http, grpc, admin].into_iter().flatten() {
+        for ListenerTls { cert, key, client_ca } in [http, grpc, admin].into_iter().flatten() {
             [Some(cert), Some(key), client_ca.as_mut()].into_iter().flatten().for_each(place);
         }
         for token in &mut self.admin_tokens {
@@ -204,37 +244,57 @@ impl Config {
     }
 }
 
-/// Reads a text by `decode`.
-pub(crate) fn read_text<T>(
+/// Reads the text of a file of at most [`Config::SIZE_MAX`] bytes.
+pub(crate) fn text_of(path: &Path) -> Result<String, ConfigErrors> {
+    let name = path.display().to_string();
+    if path.is_dir() {
+        let message = "this is a directory, not a file".to_owned();
+        let help = "give the path of a file in it";
+        return Err(ConfigErrors::whole_file(&name, message, help));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(Config::SIZE_MAX).unwrap_or(u64::MAX);
+    File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)).map_err(
+        |error| {
+            let message = format!("the file cannot be read: {error}");
+            let help = "check that it exists and that this user may read it";
+            ConfigErrors::whole_file(&name, message, help)
+        },
+    )?;
+    text_from(bytes, &name)
+}
+
+/// Reads bytes as text.
+pub(crate) fn text_from(bytes: Vec<u8>, name: &str) -> Result<String, ConfigErrors> {
+    if bytes.len() > Config::SIZE_MAX {
+        return Err(too_large(name));
+    }
+    String::from_utf8(bytes).map_err(|error| not_utf8(name, &error))
+}
+
+/// Reads what `decode` makes of a text, with the warnings about it.
+pub(crate) fn parsed<T>(
     text: &str,
     name: &str,
-    decode: impl FnOnce(&mut Decoder<'_>, &Node) -> Option<T>,
+    format: Format,
+    decode: impl FnOnce(&Node, &mut Findings) -> Option<T>,
 ) -> Result<(T, ConfigWarnings), ConfigErrors> {
     if text.len() > Config::SIZE_MAX {
         return Err(too_large(name));
     }
-    let format = Format::of(name);
     let mut findings = Findings::default();
     control_characters(text, &mut findings);
     let mut decoded = None;
     if findings.errors.is_empty()
         && let Some(root) = parse_tree(text, format, &mut findings)
     {
-        decoded = decode(&mut Decoder::new(format, text, &mut findings), &root);
+        decoded = decode(&root, &mut findings);
     }
     let source = Source::new(name, text);
     match decoded.filter(|_| findings.errors.is_empty()) {
         Some(decoded) => Ok((decoded, ConfigWarnings::new(source, findings))),
         None => Err(ConfigErrors::new(source, findings)),
     }
-}
-
-/// Reads bytes as text.
-pub(crate) fn read_bytes(bytes: Vec<u8>, name: &str) -> Result<String, ConfigErrors> {
-    if bytes.len() > Config::SIZE_MAX {
-        return Err(too_large(name));
-    }
-    String::from_utf8(bytes).map_err(|error| not_utf8(name, &error))
 }
 
 fn parse_tree(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {

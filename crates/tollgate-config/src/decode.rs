@@ -3,9 +3,11 @@
 mod address;
 mod admin_tokens;
 mod algorithm;
+mod breaker;
 mod cost;
 mod doubt;
 mod duration;
+pub(crate) mod envoy;
 mod exceptions;
 mod failure;
 mod fields;
@@ -14,7 +16,9 @@ mod matching;
 mod path;
 mod proxies;
 mod quota;
+mod redis;
 mod redis_url;
+mod rls;
 mod rule;
 mod rules;
 mod rules_from;
@@ -28,6 +32,8 @@ use tollgate_core::RuleSet;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
+pub(crate) use crate::decode::listen::collide;
+use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
@@ -44,6 +50,7 @@ const FILE: Shape = Shape {
         "listen",
         "store",
         "trusted_proxies",
+        "envoy",
         "tls",
         "admin_tokens",
         "rules_from",
@@ -74,6 +81,9 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &tls::TLS_FILES,
     &admin_tokens::ADMIN_TOKEN,
     &rules_from::RULES_FROM,
+    &breaker::BREAKER,
+    &redis::TLS,
+    &rls::ENVOY,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -86,11 +96,19 @@ pub(crate) struct Decoder<'f> {
     pub(crate) format: Format,
     text: &'f str,
     findings: &'f mut Findings,
+    /// Whether there are limits elsewhere, so that a file may have no rules.
+    has_limits: bool,
 }
 
 impl<'f> Decoder<'f> {
     pub(crate) const fn new(format: Format, text: &'f str, findings: &'f mut Findings) -> Self {
-        Self { format, text, findings }
+        Self { format, text, findings, has_limits: false }
+    }
+
+    /// Takes a file without rules too.
+    pub(crate) const fn beside_limits(mut self) -> Self {
+        self.has_limits = true;
+        self
     }
 
     /// Decodes a whole file. Whatever it gives is to be used only if no error was found.
@@ -108,8 +126,12 @@ impl<'f> Decoder<'f> {
             .value("trusted_proxies", self)
             .map(|node| self.trusted_proxies(node))
             .unwrap_or_default();
+        let envoy = match fields.value("envoy", self) {
+            Some(node) => self.envoy(node),
+            None => Some(EnvoyConfig::default()),
+        };
         let tls = match fields.value("tls", self) {
-            Some(node) => self.tls(node),
+            Some(node) => self.listener_tls(node),
             None => Some(Tls::default()),
         };
         let admin_tokens = match fields.value("admin_tokens", self) {
@@ -139,6 +161,8 @@ impl<'f> Decoder<'f> {
             rules: rules?,
             rules_id,
             file: None,
+            envoy: envoy?,
+            envoy_limits: EnvoyLimits::default(),
             warnings: ConfigWarnings::default(),
             sections: Sections::of(root),
             rules_text,
@@ -153,7 +177,7 @@ impl<'f> Decoder<'f> {
         Some((rules, id, text))
     }
 
-    pub(super) fn error(&mut self, mistake: Mistake) {
+    pub(crate) fn error(&mut self, mistake: Mistake) {
         self.findings.error(mistake);
     }
 

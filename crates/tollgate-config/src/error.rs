@@ -111,6 +111,13 @@ impl ConfigErrors {
         }
     }
 
+    /// Adds those of another file.
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.errors.append(&mut more.errors);
+        self.warnings.append(&mut more.warnings);
+        self.omitted += more.omitted;
+    }
+
     /// Returns the number of mistakes, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
@@ -151,6 +158,11 @@ impl ConfigWarnings {
     pub(crate) fn new(source: Source, findings: Findings) -> Self {
         let source = masked(source, &findings.secrets);
         Self { warnings: located(&source, findings.warnings, Severity::Warning) }
+    }
+
+    /// Adds those of another file.
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.warnings.append(&mut more.warnings);
     }
 
     /// Returns the number of warnings.

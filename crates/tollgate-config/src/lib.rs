@@ -36,8 +36,10 @@
 
 mod config;
 mod decode;
+mod envoy;
 mod error;
 mod mistake;
+mod redis;
 mod render;
 mod rules_file;
 mod rules_from;
@@ -50,11 +52,16 @@ mod tree;
 pub use ipnet::IpNet;
 
 pub use crate::config::{Config, Listen};
+pub use crate::envoy::{
+    EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,
+    EnvoyUnit, Metadata,
+};
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
 pub use crate::rules_from::{HttpUrl, RulesFrom};
-pub use crate::security::{AdminToken, Scope, Tls, TlsFiles, TokenSecret};
-pub use crate::store::{RedisUrl, StoreConfig, TimeSource};
+pub use crate::security::{AdminToken, ListenerTls, Scope, Tls, TokenSecret};
+pub use crate::store::{StoreConfig, TimeSource};
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use tollgate_core::RuleSet;
 
-use crate::config::{read_bytes, read_text};
+use crate::config::{parsed, text_from};
 use crate::decode::Decoder;
 use crate::error::{ConfigErrors, ConfigWarnings};
+use crate::source::Format;
 use crate::tree::Node;
 
 /// A text with nothing but `rules`, as [`RulesFrom`](crate::RulesFrom) takes it from elsewhere.
@@ -48,7 +49,10 @@ impl RulesFile {
     ///
     /// [`ConfigErrors`] with every mistake of the text.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        let decoded = read_text(text, name, |decoder, root| decoder.rules_file(root))?;
+        let format = Format::of(name);
+        let decoded = parsed(text, name, format, |root, findings| {
+            Decoder::new(format, text, findings).rules_file(root)
+        })?;
         let (file, warnings) = decoded;
         Ok(Self { warnings, ..file })
     }
@@ -65,7 +69,7 @@ impl RulesFile {
     ///
     /// [`ConfigErrors`] with every mistake of the text.
     pub fn from_bytes(bytes: Vec<u8>, name: &str) -> Result<Self, ConfigErrors> {
-        Self::parse(&read_bytes(bytes, name)?, name)
+        Self::parse(&text_from(bytes, name)?, name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::store::RedisUrl;
+use crate::redis::RedisUrl;
 
 /// Where the rules come from while the service runs.
 ///

@@ -8,16 +8,16 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub struct Tls {
     /// Those of the check API and forward auth.
-    pub http: Option<TlsFiles>,
+    pub http: Option<ListenerTls>,
     /// Those of Envoy's rate limit protocol.
-    pub grpc: Option<TlsFiles>,
+    pub grpc: Option<ListenerTls>,
     /// Those of metrics, health and the admin API.
-    pub admin: Option<TlsFiles>,
+    pub admin: Option<ListenerTls>,
 }
 
 /// The files of one listener with TLS, all PEM. They are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ListenerTls {
     /// The certificate, and behind it those that lead to its authority.
     pub cert: PathBuf,
     /// The private key.

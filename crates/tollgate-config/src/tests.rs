@@ -56,11 +56,11 @@ fn the_example_has_the_documented_rules_and_no_warning() {
 #[test]
 fn yaml_and_toml_of_one_content_give_one_configuration() {
     let yaml = "
-store: { kind: redis, url: redis://127.0.0.1:6379, timeout: 20ms }
+store: { kind: redis, url: redis://127.0.0.1:6379, timeout: 20ms, breaker: { failures: 3 } }
 rules: [{ name: a, match: { path: [/x, /y] }, key: ip, limit: 5/s, burst: 7, local_share: 0.25 }]
 ";
     let toml = r#"
-store = { kind = "redis", url = "redis://127.0.0.1:6379", timeout = "20ms" }
+store = { kind = "redis", url = "redis://127.0.0.1:6379", timeout = "20ms", breaker = { failures = 3 } }
 [[rules]]
 name = "a"
 match.path = ["/x", "/y"]
@@ -123,12 +123,16 @@ fn colours_change_nothing_but_colours() {
 fn no_form_of_an_error_shows_a_password() {
     for store in [
         "kind: redis, url: \"redis://u:hunter2@h:x\"",
-        "kind: redis, url: \"rediss://hunter2@h\"",
+        "kind: redis, url: \"rediss://u:hunter2@h/x\"",
+        "kind: redis_cluster, urls: [\"redis://u:hunter2@h/1\", \"redis://hunter2@h:x\"]",
+        "kind: redis_sentinel, urls: [\"redis://u:hunter2@h\"]",
         "kind: redis, url: \"u:hunter2@h\"",
         "kind: redis, url: \"redis://u:hunter2@h\", brust: 1",
         "kind: redis, url: \"redis://u:hunter2@h\"\"",
         "kind: memory, url: \"redis://u:hunter2@h\"",
-        "kind: redis, url: \"redis://h\", password: hunter2",
+        "kind: redis, url: \"redis://h\", password: hunter2, brust: 1",
+        "kind: redis, url: \"redis://u:p@h\", password: hunter2",
+        "kind: memory, password: hunter2",
         "kind: redis, url: \"redis://h\", redis_password: hunter2",
     ] {
         let errors = errors(&format!("store: {{ {store} }}\nrules: [{{ name: a, limit: 1/s }}]"));
@@ -138,8 +142,15 @@ fn no_form_of_an_error_shows_a_password() {
             assert!(!form.contains("hunter2"), "{form}");
         }
     }
-    let text =
-        "store: { kind: redis, url: \"redis://u:hunter2@h\" }\nrules: [{ name: a, limit: 1/s }]";
-    let config = Config::parse(text, "t.yaml").unwrap();
-    assert!(!format!("{config:?}").contains("hunter2"));
+    for store in [
+        "kind: redis, url: \"redis://u:hunter2@h\"",
+        "kind: redis, url: \"redis://h\", password: hunter2",
+        "kind: redis_cluster, urls: \"rediss://u:hunter2@h\"",
+    ] {
+        let text = format!("store: {{ {store} }}\nrules: [{{ name: a, limit: 1/s }}]");
+        let config = Config::parse(&text, "t.yaml").unwrap();
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let StoreConfig::Redis(redis) = &config.store else { panic!("{config:?}") };
+        assert!(!redis.servers.to_string().contains("hunter2"));
+    }
 }

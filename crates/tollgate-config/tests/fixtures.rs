@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::{Config, RulesFrom};
+use tollgate_config::{Config, EnvoyConfig, RulesFrom};
 use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
@@ -24,7 +24,7 @@ fn every_mistake_is_shown_with_its_line_and_what_to_write() {
         }
         errors.to_string()
     });
-    assert!(count >= 106, "{count} files");
+    assert!(count >= 113, "{count} files");
 }
 
 #[test]
@@ -77,6 +77,9 @@ fn dump(config: &Config) -> String {
         writeln!(text, "{:?}\n{:?}\n{:?}", config.tls, config.admin_tokens, config.rules_from)
             .unwrap();
         writeln!(text, "state_dir {:?}", config.state_dir).unwrap();
+    }
+    if config.envoy != EnvoyConfig::default() {
+        writeln!(text, "{:?}", config.envoy).unwrap();
     }
     let mut rules: Vec<_> = config.rules.iter().collect();
     rules.sort_by_key(|rule| (rule.domain(), rule.name()));

@@ -16,6 +16,10 @@ use std::borrow::Cow;
 /// assert_eq!(attributes.domain(), "default");
 /// assert_eq!(attributes.value("ip"), Some("203.0.113.7"));
 /// assert_eq!(attributes.value("account"), None);
+///
+/// let account = format!("a{}", 7);
+/// let attributes = Attributes::from([("account", account)]).with("ip", "203.0.113.7");
+/// assert_eq!(attributes.value("account"), Some("a7"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -87,8 +91,8 @@ impl Default for Attributes {
     }
 }
 
-impl<const N: usize> From<[(&'static str, &str); N]> for Attributes {
-    fn from(pairs: [(&'static str, &str); N]) -> Self {
+impl<V: Into<String>, const N: usize> From<[(&'static str, V); N]> for Attributes {
+    fn from(pairs: [(&'static str, V); N]) -> Self {
         pairs.into_iter().fold(Self::new(), |all, (name, value)| all.with(name, value))
     }
 }

@@ -58,6 +58,7 @@ use crate::cost::Cost;
 use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
+use crate::record::Record;
 use crate::state::Change;
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
@@ -298,6 +299,10 @@ impl<'a> SlotsView<'a> {
     }
 
     /// Extends what the id holds, or denies if it holds nothing.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.held().is_some()
+    }
+
     pub(crate) fn renew(self, cost: Cost) -> (Decision, Change) {
         let (Some(lease), Some(id)) = (self.held(), self.id) else { return self.deny(cost) };
         let reset_after = self.bounds.ends.saturating_since(self.now).max(self.last_end());
@@ -356,7 +361,7 @@ impl View for SlotsView<'_> {
         self.keep(cost)
     }
 
-    fn give_back(self, cost: Cost, _since: Timestamp) -> (Decision, Change) {
+    fn give_back(self, cost: Cost, _reserved: &Record) -> (Decision, Change) {
         self.keep(cost)
     }
 }

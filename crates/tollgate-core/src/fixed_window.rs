@@ -47,6 +47,7 @@ use crate::cost::Cost;
 use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
+use crate::record::Record;
 use crate::state::Change;
 use crate::time::{Moment, Timestamp};
 use crate::view::View;
@@ -153,7 +154,8 @@ impl View for WindowView<'_> {
         (self.allow(), change)
     }
 
-    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change) {
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
+        let since = reserved.since;
         let period_us = self.quota.period_us();
         let counts = since.as_micros() / period_us == self.moment.effective.as_micros() / period_us;
         if counts { self.refund(cost) } else { self.keep(cost) }

@@ -95,6 +95,50 @@ impl Fraction {
         }
     }
 
+    /// Returns this part of `quota`, or the next lower one that can be counted: at least one unit
+    /// in 366 days.
+    pub(crate) fn of_or_below(self, quota: &Quota) -> Result<Quota, QuotaError> {
+        let exact = self.of(quota);
+        if exact.is_ok() {
+            return exact;
+        }
+        let rate = self.rate_or_below(quota.rate());
+        let (numerator, denominator) =
+            (u64::from(self.numerator.get()), u64::from(self.denominator.get()));
+        let mut burst = (u64::from(quota.burst()) * numerator / denominator).max(1);
+        loop {
+            let part = match quota.algorithm() {
+                Algorithm::FixedWindow => Quota::fixed_window(rate),
+                Algorithm::SlidingLog => Quota::sliding_log(rate),
+                Algorithm::SlidingWindow { cells } => Quota::sliding_window(rate, cells),
+                Algorithm::LeakyBucket => Quota::leaky_bucket(rate, burst),
+                _ => Quota::new(rate, burst),
+            };
+            if part.is_ok() || burst == 1 {
+                return part;
+            }
+            burst /= 2;
+        }
+    }
+
+    /// Whole units per day, or where the part is less than one, whole seconds per unit. Both can be
+    /// counted in ticks of a second.
+    fn rate_or_below(self, rate: Rate) -> Rate {
+        const DAY_US: u128 = 86_400_000_000;
+        let units = u128::from(rate.units()) * u128::from(self.numerator.get());
+        let period_us = rate.period().as_micros() * u128::from(self.denominator.get());
+        let whole_seconds = period_us.div_ceil(units).div_ceil(1_000_000);
+        let per_day = u64::try_from(units * DAY_US / period_us);
+        let lower = match per_day {
+            Ok(0) => u64::try_from(whole_seconds)
+                .ok()
+                .and_then(|seconds| Rate::new(1, Duration::from_secs(seconds)).ok()),
+            Ok(units) => Rate::per_day(units).ok(),
+            Err(_) => None,
+        };
+        lower.unwrap_or(Rate::LOWEST)
+    }
+
     /// The part of a quota that is counted in windows: whole units of the same window, or, where
     /// the part is less than one unit, one unit of a longer window.
     fn of_window(self, quota: &Quota, units: u64) -> Option<Result<Quota, QuotaError>> {
@@ -137,6 +181,49 @@ mod tests {
         assert_eq!((most.units_per_tick(), most.scale()), (1, 125_000));
         assert_eq!(most.burst(), 8);
         assert_eq!(Fraction::parse("1").unwrap().of(&quota("7/s", 7)).unwrap(), quota("7/s", 7));
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_counted_is_the_next_lower_one() {
+        let quotas = [
+            quota("1/366day", 1),
+            quota("2/min", 2),
+            quota("999999937/s", Quota::BURST_MAX),
+            quota("2591999999999937/30day", Quota::BURST_MAX),
+            Quota::leaky_bucket("7/366day".parse().unwrap(), 1_000_003).unwrap(),
+            Quota::fixed_window("3/300day".parse().unwrap()).unwrap(),
+            Quota::sliding_log("1/day".parse().unwrap()).unwrap(),
+            Quota::sliding_window("5/min".parse().unwrap(), Algorithm::CELLS_DEFAULT).unwrap(),
+            Quota::concurrency(3, Duration::from_secs(30)).unwrap(),
+        ];
+        for quota in quotas {
+            for nodes in [1, 2, 3, 5, 7, 366, 1_000_003, u32::MAX] {
+                let part = Fraction::one_of(NonZeroU32::new(nodes).unwrap()).of_or_below(&quota);
+                let part = part.unwrap_or_else(|error| panic!("{quota} / {nodes}: {error}"));
+                assert_eq!(part.algorithm(), quota.algorithm());
+                assert!((1..=quota.burst()).contains(&part.burst()), "{quota} / {nodes}: {part}");
+                let most = u64::from(quota.burst()).div_ceil(u64::from(nodes));
+                assert!(u64::from(part.burst()) <= most, "{quota} / {nodes}: {part}");
+                if part.rate().period() == Rate::PERIOD_MAX
+                    || matches!(part.algorithm(), Algorithm::Concurrency { .. })
+                {
+                    continue;
+                }
+                let (one, whole) = (part.rate(), quota.rate());
+                let of_all =
+                    u128::from(one.units()) * u128::from(nodes) * whole.period().as_micros();
+                let granted = u128::from(whole.units()) * one.period().as_micros();
+                assert!(of_all <= granted, "{quota} / {nodes}: {part} is more than a share");
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_below_the_number_of_nodes_becomes_a_slower_rate_with_a_burst_of_one() {
+        let fifth = Fraction::one_of(NonZeroU32::new(5).unwrap());
+        assert_eq!(fifth.of(&quota("2/min", 2)).unwrap(), quota("2/5min", 1));
+        let window = Quota::fixed_window("2/min".parse().unwrap()).unwrap();
+        assert_eq!(fifth.of(&window).unwrap().rate(), "1/150s".parse().unwrap());
     }
 
     #[test]

@@ -133,6 +133,11 @@ impl<'a> AnyView<'a> {
         }
     }
 
+    /// Tells whether there is no lease to extend where there should be one.
+    pub(crate) fn lacks_lease(&self) -> bool {
+        matches!(self, Self::Slots(view) if !view.has_lease())
+    }
+
     /// Extends a lease; algorithms without leases have nothing to extend.
     pub(crate) fn renew(self, cost: Cost) -> (Decision, Change) {
         match self {
@@ -158,7 +163,7 @@ impl<'a> AnyView<'a> {
         match cost.units().checked_sub(reserved.units) {
             Some(0) => self.keep(cost),
             Some(more) => self.take(Cost::new(more)),
-            None => self.give_back(Cost::new(reserved.units - cost.units()), reserved.since),
+            None => self.give_back(Cost::new(reserved.units - cost.units()), &reserved),
         }
     }
 
@@ -229,12 +234,12 @@ impl View for AnyView<'_> {
         }
     }
 
-    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change) {
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
         match self {
-            Self::Bucket(view) => view.give_back(cost, since),
-            Self::Window(view) => view.give_back(cost, since),
-            Self::Cells(view) => view.give_back(cost, since),
-            Self::Slots(view) => view.give_back(cost, since),
+            Self::Bucket(view) => view.give_back(cost, reserved),
+            Self::Window(view) => view.give_back(cost, reserved),
+            Self::Cells(view) => view.give_back(cost, reserved),
+            Self::Slots(view) => view.give_back(cost, reserved),
         }
     }
 }

@@ -32,6 +32,7 @@ pub mod token_bucket;
 
 mod algorithm;
 mod attributes;
+mod breaker;
 mod charge;
 mod cost;
 mod cost_rule;
@@ -58,6 +59,7 @@ mod view;
 
 pub use crate::algorithm::Algorithm;
 pub use crate::attributes::{Attributes, DOMAIN_DEFAULT};
+pub use crate::breaker::{Breaker, BreakerSettings};
 pub use crate::charge::Charge;
 pub use crate::cost::Cost;
 pub use crate::cost_rule::{CostError, CostRule};

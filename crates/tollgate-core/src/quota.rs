@@ -344,9 +344,18 @@ impl QuotaError {
             .map(|quota| Quota::LEVEL_MAX / quota.scale)
             .max()
             .unwrap_or(0);
+        let seconds = rate.period_us().div_ceil(1_000_000);
+        let in_seconds = Rate::new(rate.units(), Duration::from_secs(seconds));
+        let helps = |rate| Quota::in_ticks(rate, burst, 1_000_000).is_some();
+        let other_period = match in_seconds {
+            Ok(in_seconds) if in_seconds != rate && helps(in_seconds) => {
+                "a period of whole seconds, or "
+            }
+            _ => "",
+        };
         let message = format!(
             "burst {burst} at rate {rate} cannot be counted exactly in 53 bits: \
-             use a period of whole seconds, or a burst of at most {most}"
+             use {other_period}a burst of at most {most}"
         );
         Self { part: Part::Combination, message }
     }
@@ -428,6 +437,23 @@ mod tests {
         );
         assert!(Quota::new(rate, 3_474).is_ok());
         assert!(Quota::new(rate, 3_475).is_err());
+    }
+
+    #[test]
+    fn whole_seconds_are_advised_only_where_they_help() {
+        for (rate, most) in [("1/366day", 284_836_042), ("1/31622399999999us", 284)] {
+            let rate: Rate = rate.parse().unwrap();
+            let error = Quota::new(rate, Quota::BURST_MAX).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "burst 2147483647 at rate {rate} cannot be counted exactly in 53 bits: \
+                     use a burst of at most {most}"
+                )
+            );
+            assert!(Quota::new(rate, most).is_ok());
+            assert!(Quota::new(rate, most + 1).is_err());
+        }
     }
 
     #[test]

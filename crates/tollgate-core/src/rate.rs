@@ -54,6 +54,10 @@ impl Rate {
     /// The longest period: 366 days.
     pub const PERIOD_MAX: Duration = Duration::from_secs(366 * 86_400);
 
+    /// The lowest rate: 1 unit per [`PERIOD_MAX`](Self::PERIOD_MAX).
+    pub(crate) const LOWEST: Self =
+        Self { units: 1, period_us: Self::PERIOD_MAX.as_secs() * MICROS_PER_SECOND };
+
     /// The highest rate, in units per second.
     pub const UNITS_PER_SECOND_MAX: u64 = 1_000_000_000;
 
@@ -80,29 +84,35 @@ impl Rate {
     }
 
     fn from_micros(units: u64, period_us: u64) -> Result<Self, QuotaError> {
+        let rate = Self { units, period_us };
+        rate.checked(&rate)
+    }
+
+    /// Refuses a rate that cannot be, under the text by which its author knows it.
+    fn checked(self, written: &dyn fmt::Display) -> Result<Self, QuotaError> {
+        let Self { units, period_us } = self;
         if period_us == 0 {
             return Err(QuotaError::rate(format!(
-                "rate {units}/0us has a period of zero: give a period of at least 1us"
+                "rate {written} has a period of zero: give a period of at least 1us"
             )));
         }
-        let rate = Self { units, period_us };
         if u128::from(period_us) > Self::PERIOD_MAX.as_micros() {
             return Err(QuotaError::rate(format!(
-                "period of rate {rate} is too long: the longest is 366 days"
+                "period of rate {written} is too long: the longest is 366 days"
             )));
         }
         if units == 0 {
             return Err(QuotaError::rate(format!(
-                "rate {rate} is zero: give at least 1 unit per period"
+                "rate {written} is zero: give at least 1 unit per period"
             )));
         }
         let most = u128::from(Self::UNITS_PER_SECOND_MAX) * u128::from(period_us);
         if u128::from(units) * u128::from(MICROS_PER_SECOND) > most {
             return Err(QuotaError::rate(format!(
-                "rate {rate} is too high: the highest is 1000000000/s"
+                "rate {written} is too high: the highest is 1000000000/s"
             )));
         }
-        Ok(rate)
+        Ok(self)
     }
 
     /// Makes the rate of `units` units every second.
@@ -192,7 +202,7 @@ impl FromStr for Rate {
                 "period of rate {text:?} is too long: the longest is 366 days"
             ))
         })?;
-        Self::from_micros(units, period_us)
+        Self { units, period_us }.checked(&trimmed)
     }
 }
 
@@ -203,19 +213,16 @@ fn parse_whole(text: &str) -> Option<u64> {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (micros, names) in TIME_UNITS {
-            if self.period_us.is_multiple_of(micros) && self.period_us != 0 {
-                let count = self.period_us / micros;
-                return if count == 1 {
-                    write!(f, "{}/{}", self.units, names[0])
-                } else if count < 1_000 || micros == 1 {
-                    write!(f, "{}/{count}{}", self.units, names[0])
-                } else {
-                    continue;
-                };
-            }
+        if self.period_us == 0 {
+            return write!(f, "{}/0s", self.units);
         }
-        write!(f, "{}/{}us", self.units, self.period_us)
+        let divides = |(micros, _): &&(u64, &[&str])| self.period_us.is_multiple_of(*micros);
+        // A microsecond divides every period.
+        let (micros, names) = TIME_UNITS.iter().find(divides).unwrap_or(&TIME_UNITS[5]);
+        match self.period_us / micros {
+            1 => write!(f, "{}/{}", self.units, names[0]),
+            count => write!(f, "{}/{count}{}", self.units, names[0]),
+        }
     }
 }
 
@@ -247,6 +254,37 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_printed_in_the_largest_unit_that_divides_its_period() {
+        for (text, printed) in [
+            ("1/5000s", "1/5000s"),
+            ("7/1440min", "7/day"),
+            ("7/25hours", "7/25hour"),
+            ("7/1500ms", "7/1500ms"),
+            ("7/60000000us", "7/min"),
+            ("7/1001us", "7/1001us"),
+        ] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), printed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_rate_is_repeated_as_it_was_written() {
+        assert_eq!(
+            message(" 0/90seconds "),
+            "rate 0/90seconds is zero: give at least 1 unit per period"
+        );
+        assert_eq!(
+            message("1/9000h"),
+            "period of rate 1/9000h is too long: the longest is 366 days"
+        );
+        let error = Rate::new(1, Duration::ZERO).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rate 1/0s has a period of zero: give a period of at least 1us"
+        );
+    }
+
+    #[test]
     fn display_parses_back_to_the_same_rate() {
         for text in ["20/min", "3/7us", "1/366d", "12/90s", "5/1500ms", "1/2591999999999us"] {
             let rate: Rate = text.parse().unwrap();
@@ -268,7 +306,7 @@ mod tests {
         assert_eq!(message("0/s"), "rate 0/s is zero: give at least 1 unit per period");
         assert_eq!(
             message("5/0s"),
-            "rate 5/0us has a period of zero: give a period of at least 1us"
+            "rate 5/0s has a period of zero: give a period of at least 1us"
         );
         for units in ["1.5", "-1", "+1", "1e3", "18446744073709551616"] {
             assert_eq!(

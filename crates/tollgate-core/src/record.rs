@@ -13,10 +13,13 @@ use crate::time::Timestamp;
 /// It tells how many units a reservation holds, or that a refund was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The units that were reserved or refunded.
+    /// The units that are reserved; 0 for a refund that was made, which nobody can settle.
     pub units: u64,
     /// The instant at which they were.
     pub since: Timestamp,
+    /// The instant at which the queue of a leaky bucket had drained after the reservation, and the
+    /// epoch for other algorithms. Later callers go on after it.
+    pub queue_end: Timestamp,
     /// The instant at which the store forgets the record.
     pub ends: Timestamp,
 }

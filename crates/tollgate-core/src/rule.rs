@@ -227,12 +227,17 @@ impl Rule {
     /// Returns the part of `quota` that one of `nodes` live nodes grants on its own under
     /// [`FailurePolicy::Local`].
     ///
+    /// The rate is divided exactly and the burst rounded down, but to one unit at least: so all
+    /// nodes together hold a burst of the quota's, or of one unit each if that is more. Under
+    /// [`LocalShare::Auto`] a part that cannot be counted is the next lower one that can, and no
+    /// lower than one unit in 366 days.
+    ///
     /// # Errors
     ///
-    /// [`QuotaError`] if that part cannot be counted exactly.
+    /// [`QuotaError`] if a fixed fraction cannot be counted exactly.
     pub fn local_part(&self, quota: &Quota, nodes: NonZeroU32) -> Result<Quota, QuotaError> {
         match self.local_share {
-            LocalShare::Auto => Fraction::one_of(nodes).of(quota),
+            LocalShare::Auto => Fraction::one_of(nodes).of_or_below(quota),
             LocalShare::Fraction(fraction) => fraction.of(quota),
         }
     }

@@ -48,6 +48,7 @@ use crate::cost::Cost;
 use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
+use crate::record::Record;
 use crate::state::Change;
 use crate::time::{Moment, Timestamp};
 use crate::view::View;
@@ -381,8 +382,8 @@ impl View for CellsView<'_> {
         (self.allow(used, reset_after), change)
     }
 
-    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change) {
-        let spent = Cell { index: self.geometry.index(since), units: 0 };
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
+        let spent = Cell { index: self.geometry.index(reserved.since), units: 0 };
         let current = self.geometry.index(self.moment.effective);
         let counts = spent.index <= current && self.geometry.counts(spent, current);
         if counts { self.refund(cost) } else { self.keep(cost) }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Algorithm;
 use crate::charge::Charge;
 use crate::cost::Cost;
 use crate::decision::Decision;
@@ -104,17 +105,18 @@ pub fn decide_together(
             let (decided, record) = refund(charge, view, record, now);
             effects.push(decided, record);
         }),
-        Operation::Renew => charged.for_each(|(charge, view, _)| {
-            effects.push(view.renew(charge.cost), RecordChange::Keep);
-        }),
+        Operation::Renew => renew_together(charged, &mut effects),
         Operation::Release => charged.for_each(|(charge, view, _)| {
             effects.push(view.release(charge.cost), RecordChange::Keep);
         }),
+        Operation::Take => charged.for_each(|(charge, view, _)| {
+            effects.push(view.take(charge.cost), RecordChange::Keep);
+        }),
         Operation::Settle => charged.for_each(|(charge, view, record)| match record {
-            Some(record) => {
+            Some(record) if record.units > 0 => {
                 effects.push(view.settle(record, charge.cost), RecordChange::Remove);
             }
-            None => effects.push(view.nothing_to_settle(charge.cost), RecordChange::Keep),
+            _ => effects.push(view.nothing_to_settle(charge.cost), RecordChange::Keep),
         }),
     }
     effects
@@ -138,16 +140,38 @@ fn spend_together<'c, 'a: 'c>(
     for (charge, judgement, reserved_before) in judged {
         match judgement {
             Judgement::Fit(fit) if admitted || charge.shadow => {
+                let spent = fit.spend();
                 let record = match (reserved_until, charge.ticket) {
-                    (Some(ends), Some(_)) if !reserved_before => {
-                        RecordChange::Store(Record { units: charge.cost.units(), since: now, ends })
+                    (Some(ends), Some(_)) if !reserved_before && !charge.cost.is_zero() => {
+                        let queue_end = match charge.quota.algorithm() {
+                            Algorithm::LeakyBucket => now.saturating_add(spent.0.reset_after()),
+                            _ => Timestamp::EPOCH,
+                        };
+                        let units = charge.cost.units();
+                        RecordChange::Store(Record { units, since: now, queue_end, ends })
                     }
                     _ => RecordChange::Keep,
                 };
-                effects.push(fit.spend(), record);
+                effects.push(spent, record);
             }
             judgement => effects.push(judgement.keep(), RecordChange::Keep),
         }
+    }
+}
+
+/// Extends the leases of all enforced charges or none.
+fn renew_together<'c, 'a: 'c>(
+    charged: impl Iterator<Item = (&'c Charge<'a>, AnyView<'c>, Option<Record>)>,
+    effects: &mut Effects,
+) {
+    let viewed: SmallVec<[_; 2]> = charged.map(|(charge, view, _)| (charge, view)).collect();
+    let renewed = viewed.iter().all(|(charge, view)| charge.shadow || !view.lacks_lease());
+    for (charge, view) in viewed {
+        let decided = match view.lacks_lease() {
+            false if !renewed => view.keep(charge.cost),
+            _ => view.renew(charge.cost),
+        };
+        effects.push(decided, RecordChange::Keep);
     }
 }
 
@@ -161,9 +185,11 @@ fn refund(
     match (charge.ticket, record) {
         (None, _) => (view.refund(charge.cost), RecordChange::Keep),
         (Some(_), Some(_)) => (view.keep(charge.cost), RecordChange::Keep),
+        // What gives nothing back may be repeated.
+        (Some(_), None) if charge.cost.is_zero() => (view.refund(charge.cost), RecordChange::Keep),
         (Some(_), None) => {
             let ends = now.saturating_add(Record::refund_ttl(charge.quota));
-            let made = Record { units: charge.cost.units(), since: now, ends };
+            let made = Record { units: 0, since: now, queue_end: Timestamp::EPOCH, ends };
             (view.refund(charge.cost), RecordChange::Store(made))
         }
     }

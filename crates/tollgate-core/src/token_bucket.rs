@@ -59,6 +59,7 @@ use crate::cost::Cost;
 use crate::decision::{Allow, Decision, Deny};
 use crate::edit::Edit;
 use crate::quota::Quota;
+use crate::record::Record;
 use crate::state::Change;
 use crate::time::{Moment, Timestamp};
 use crate::view::View;
@@ -232,9 +233,16 @@ impl View for BucketView<'_> {
         (self.allow(self.delay()), change)
     }
 
-    fn give_back(self, cost: Cost, _since: Timestamp) -> (Decision, Change) {
-        // What has refilled since has its cap in the burst.
-        self.refund(cost)
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change) {
+        let is_last = || {
+            let drained_after = self.time_until(self.quota.level_max());
+            self.now.saturating_add(drained_after) == reserved.queue_end
+        };
+        match self.quota.algorithm() {
+            Algorithm::LeakyBucket if !is_last() => self.keep(cost),
+            // What has refilled since has its cap in the burst.
+            _ => self.refund(cost),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::cost::Cost;
 use crate::decision::Decision;
+use crate::record::Record;
 use crate::state::Change;
-use crate::time::Timestamp;
 
 /// A stored state brought up to `now`, under one quota.
 ///
@@ -24,7 +24,8 @@ pub(crate) trait View: Sized {
     /// Gives a cost back.
     fn refund(self, cost: Cost) -> (Decision, Change);
 
-    /// Gives back what was spent at `since`, unless that has stopped to count: a window that it has
-    /// left would otherwise admit as much again.
-    fn give_back(self, cost: Cost, since: Timestamp) -> (Decision, Change);
+    /// Gives back some of what was spent under a reservation, unless that has stopped to count: a
+    /// window that it has left would otherwise admit as much again, and one who comes behind a
+    /// place in a queue would go on at the time of another.
+    fn give_back(self, cost: Cost, reserved: &Record) -> (Decision, Change);
 }

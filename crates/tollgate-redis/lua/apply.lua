@@ -100,7 +100,8 @@ while KEYS[key_at] do
     if ttl_us ~= '' then
       key_at = key_at + 1
       charge.record_key, charge.record_ttl_us = KEYS[key_at], tonumber(ttl_us)
-      charge.recorded, charge.since = parts.read_record(count, charge.record_key)
+      charge.recorded, charge.since, charge.queue_end =
+        parts.read_record(count, charge.record_key)
       if spends and charge.recorded then
         -- It was reserved before.
         charge.cost, charge.fits = 0, true
@@ -114,6 +115,9 @@ while KEYS[key_at] do
   end
   if parts and parts.failure then
     return parts.failure
+  end
+  if operation == 'renew' then
+    charge.fits = not charge.lacks_lease
   end
   admitted = admitted and (charge.fits or shadow)
   charges[count] = charge
@@ -133,7 +137,7 @@ for i = 1, count do
       action, charge.outcome = 'deny', DENIED
     elseif admitted or charge.shadow then
       action = cost > 0 and 'spend' or 'keep'
-      charge.stores_record = charge.record_key and not charge.recorded
+      charge.stores_record = charge.record_key and not charge.recorded and cost > 0
     else
       action = 'keep'
     end
@@ -143,9 +147,10 @@ for i = 1, count do
   elseif operation == 'refund' then
     -- Under a ticket a refund is made once.
     action = charge.recorded and 'keep' or 'refund'
-    charge.stores_record = charge.record_key and not charge.recorded
+    charge.stores_record = charge.record_key and not charge.recorded and cost > 0
   elseif operation == 'settle' then
-    local reserved = charge.recorded
+    -- A refund is recorded with no units, and cannot be settled.
+    local reserved = charge.recorded and charge.recorded > 0 and charge.recorded
     charge.removes_record = reserved
     if not reserved then
       action, charge.outcome = 'keep', NOTHING_TO_SETTLE
@@ -160,12 +165,14 @@ for i = 1, count do
     -- Only a lease can be lacking.
     if charge.lacks_lease then
       action, charge.outcome = 'deny', DENIED
+    elseif not admitted then
+      action = 'keep'
     end
   elseif operation == 'undo' then
     charge.removes_record = charge.recorded
     -- A reservation without its record was settled meanwhile.
     action = charge.record_key and not charge.recorded and 'keep' or 'undo'
-  elseif operation ~= 'release' then
+  elseif operation ~= 'release' and operation ~= 'take' then
     return redis.error_reply('ERR apply.lua knows no operation ' .. tostring(operation))
   end
 
@@ -190,6 +197,9 @@ for i = 1, count do
       charge.level, charge.change = level - cost * scale, 'store'
       charge.outcome = spends and TAKEN or ALLOWED
     end
+  elseif action == 'give_back' and charge.is_leaky and parts.queue_end(charge) ~= charge.queue_end then
+    -- Others queue behind that place, so it stays empty.
+    action = 'keep'
   elseif action == 'refund' or action == 'give_back' or action == 'undo' then
     local given = cost * charge.scale
     -- Not `level + given >= level_max`: that sum could pass 2^53.
@@ -236,7 +246,9 @@ for i = 1, count do
     end
   end
   if charge.stores_record then
-    parts.write_record(charge.record_key, charge.cost, charge.record_ttl_us)
+    parts.write_record(charge.record_key, operation == 'refund' and 0 or charge.cost,
+      operation ~= 'refund' and charge.is_leaky and parts.queue_end(charge) or 0,
+      charge.record_ttl_us)
   elseif charge.removes_record then
     call('DEL', charge.record_key)
   end

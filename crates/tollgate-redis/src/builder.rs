@@ -2,21 +2,28 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use redis::RedisConnectionInfo;
 use tollgate_core::{MAX_CLOCK_SKEW_DEFAULT, StoreError, key};
 
 use crate::cluster::Cluster;
-use crate::connection::{Connector, Server};
+use crate::coalesce::Coalescer;
+use crate::connection::{Connector, Settings};
 use crate::error;
 use crate::script::Script;
+use crate::sentinel::Sentinel;
+use crate::server::Server;
+use crate::status::Counters;
 use crate::store::{Inner, RedisStore};
+use crate::stream::Endpoint;
 use crate::target::Target;
+use crate::tls::{Tls, TlsClient};
 use crate::transport::Transport;
+use crate::url::{Named, Place};
 
-/// What the URL of a cluster begins with.
-const CLUSTER_SCHEME: &str = "redis+cluster://";
+/// The most connections to one server.
+const CONNECTIONS_MAX: usize = 4;
 
 /// A longer deadline could end after the last instant that there is.
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
@@ -56,22 +63,96 @@ pub enum TimeSource {
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct RedisStoreBuilder {
-    url: String,
+    servers: Servers,
+    user: Option<String>,
+    password: Option<String>,
+    database: Option<i64>,
+    tls: Option<Tls>,
+    functions: bool,
+    connections: usize,
+    in_flight_max: usize,
     prefix: String,
     time_source: TimeSource,
     timeout: Duration,
     max_clock_skew: Duration,
+    coalesces: bool,
+}
+
+/// How the user names the servers.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    Url(String),
+    Cluster(Vec<String>),
+    Sentinel { urls: Vec<String>, master: String },
 }
 
 impl RedisStoreBuilder {
-    pub(crate) fn new(url: String) -> Self {
+    pub(crate) fn new(servers: Servers) -> Self {
         Self {
-            url,
+            servers,
+            user: None,
+            password: None,
+            database: None,
+            tls: None,
+            functions: false,
+            connections: 1,
+            in_flight_max: 10_000,
             prefix: "tollgate".to_owned(),
             time_source: TimeSource::default(),
             timeout: Duration::from_millis(50),
             max_clock_skew: MAX_CLOCK_SKEW_DEFAULT,
+            coalesces: true,
         }
+    }
+
+    /// Sets the user of the servers, in the place of the URL's. It is for Redis, not for the
+    /// sentinels, whose users are in their URLs.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// Sets the password for the servers, in the place of the URL's. It is shown nowhere.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Sets the number of the database, in the place of the URL's; the default is 0. A Redis Cluster
+    /// has no other.
+    pub fn database(mut self, database: u32) -> Self {
+        self.database = Some(database.into());
+        self
+    }
+
+    /// Sets the certificates for TLS, which the URLs ask for by `rediss://`.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Sets whether the script is kept as a function, which Redis has since 7.0; the default is not.
+    ///
+    /// A library is replicated and kept with the data, so a replica that takes over knows it, and it
+    /// can be seen by `FUNCTION LIST`. A server that is too old runs the script as ever. One that is
+    /// out of memory refuses a function before it begins, denials and looks included.
+    pub fn functions(mut self, functions: bool) -> Self {
+        self.functions = functions;
+        self
+    }
+
+    /// Sets how many connections there are to each server, 1 to 4; the default is 1. Any number of
+    /// calls share one; more are for processes that fill one core with a connection.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.clamp(1, CONNECTIONS_MAX);
+        self
+    }
+
+    /// Sets how many calls may be under way at once, at least 1; the default is 10,000. Further ones
+    /// fail at once as unavailable, so that a slow server does not gather calls without end.
+    pub fn in_flight_max(mut self, in_flight_max: usize) -> Self {
+        self.in_flight_max = in_flight_max.max(1);
+        self
     }
 
     /// Sets what all keys begin with, before a `:`. It is 1 to 64 letters, digits, `_`, `-` and
@@ -102,6 +183,13 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets whether checks that arrive while calls are in flight go together in the next one. They
+    /// do unless it is turned off; the decisions are those of one by one either way.
+    pub fn coalescing(mut self, coalesces: bool) -> Self {
+        self.coalesces = coalesces;
+        self
+    }
+
     /// Makes the store, connects, loads the script and checks that the server runs it.
     ///
     /// # Errors
@@ -112,11 +200,7 @@ impl RedisStoreBuilder {
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         let store = self.build()?;
         let target = &store.inner.transport.target;
-        let connected = match target {
-            Target::Single(server) => server.link().await.map(|_| ()),
-            Target::Cluster(cluster) => cluster.refreshed().await,
-        };
-        if let Err(cause) = connected {
+        if let Err(cause) = target.connected().await {
             return Err(error::not_connected(&target.name(), &cause));
         }
         store.ping().await?;
@@ -126,8 +210,9 @@ impl RedisStoreBuilder {
     /// Makes the store at once and connects in the background. Inside a tokio runtime this begins
     /// now, outside of one at the first operation.
     ///
-    /// Operations wait for the connection within their deadline and fail as unavailable while there
-    /// is none. So a service can start while Redis is down.
+    /// Operations wait within their deadline for the first attempt to connect, and fail at once as
+    /// unavailable when that has failed, until there is a connection. Attempts go on in the background,
+    /// with pauses of up to half a second. So a service can start while Redis is down.
     ///
     /// # Errors
     ///
@@ -148,63 +233,131 @@ impl RedisStoreBuilder {
                 self.prefix
             )));
         }
-        let target = match self.url.strip_prefix(CLUSTER_SCHEME) {
-            Some(rest) => Target::Cluster(Arc::new(cluster(rest)?)),
-            None => {
-                let connector = Connector::new(&self.url)
-                    .map_err(|cause| unusable(&error::cause(&cause), SINGLE_FORM))?;
-                Target::Single(Arc::new(Server::new(connector)))
-            }
-        };
-        let transport =
-            Transport { target, timeout: self.timeout, script_reloads: AtomicU64::new(0) };
+        let script = Arc::new(Script::new());
+        let counters = Arc::new(Counters::new());
+        let target = self.target(&script, &counters)?;
+        let transport = Transport { target, timeout: self.timeout, script, counters };
         let inner = Inner {
             transport,
-            script: Script::new(),
+            coalescer: Coalescer::default(),
+            coalesces: self.coalesces,
+            in_flight_max: self.in_flight_max,
             prefix: self.prefix,
             time_source: self.time_source,
             max_clock_skew: self.max_clock_skew,
         };
         Ok(RedisStore { inner: Arc::new(inner) })
     }
-}
 
-const SINGLE_FORM: &str = "redis://[user:password@]host[:port][/database]";
-
-const CLUSTER_FORM: &str = "redis+cluster://[user:password@]host[:port][,host[:port]...]";
-
-/// Makes the error of a URL that cannot be used. It is not shown, since what does not parse may hold
-/// a password anywhere.
-fn unusable(cause: &str, form: &str) -> StoreError {
-    StoreError::invalid(format!("the redis URL cannot be used ({cause}): write it as {form}"))
-}
-
-/// Reads what follows the scheme in the URL of a cluster.
-fn cluster(rest: &str) -> Result<Cluster, StoreError> {
-    let (user, hosts) = match rest.rsplit_once('@') {
-        Some((user, hosts)) => (format!("{user}@"), hosts),
-        None => (String::new(), rest),
-    };
-    let seeds = hosts
-        .strip_suffix('/')
-        .unwrap_or(hosts)
-        .split(',')
-        .map(|host| {
-            let seed = Connector::new(&format!("redis://{user}{host}"))
-                .map_err(|cause| unusable(&error::cause(&cause), CLUSTER_FORM))?;
-            if host.contains('/') || seed.database() != 0 {
-                return Err(unusable("a Redis Cluster has one database", CLUSTER_FORM));
+    fn target(&self, script: &Arc<Script>, counters: &Arc<Counters>) -> Result<Target, StoreError> {
+        let place = match &self.servers {
+            Servers::Url(url) => Place::parse(url)?,
+            Servers::Cluster(urls) => Place::Cluster(named(urls)?),
+            Servers::Sentinel { urls, master } => Place::Sentinel {
+                sentinels: named(urls)?,
+                master: master.clone(),
+                login: RedisConnectionInfo::default(),
+            },
+        };
+        let settings = |login, tls: Option<&TlsClient>, for_calls: bool| {
+            Arc::new(Settings {
+                login,
+                tls: tls.cloned(),
+                functions: self.functions,
+                connections: if for_calls { self.connections } else { 1 },
+                patience: self.timeout,
+                script: for_calls.then(|| Arc::clone(script)),
+                counters: Arc::clone(counters),
+            })
+        };
+        match place {
+            Place::Single(Named { endpoint, is_tls, login }) => {
+                let tls = self.tls_client(&[is_tls])?;
+                let settings = settings(self.login(login), tls.as_ref(), true);
+                Ok(Target::Single(Arc::new(Server::new(Connector { endpoint, settings }))))
             }
-            Ok(seed)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    Cluster::new(seeds).ok_or_else(|| unusable("it names no node", CLUSTER_FORM))
+            Place::Cluster(seeds) => {
+                let tls = self.tls_client(&tls_of(&seeds))?;
+                let seed = |Named { endpoint, login, .. }| {
+                    let login = self.login(login);
+                    if matches!(endpoint, Endpoint::Unix(_)) || login.db() != 0 {
+                        return Err(StoreError::invalid(
+                            "a Redis Cluster is reached by TCP and has one database: give hosts \
+                             and ports only",
+                        ));
+                    }
+                    Ok(Connector { endpoint, settings: settings(login, tls.as_ref(), true) })
+                };
+                let seeds = seeds.into_iter().map(seed).collect::<Result<Vec<_>, _>>()?;
+                Ok(Target::Cluster(Arc::new(Cluster::new(seeds))))
+            }
+            Place::Sentinel { sentinels, master, login } => {
+                let tls = self.tls_client(&tls_of(&sentinels))?;
+                let primary = Connector {
+                    // Where it is, the sentinels say.
+                    endpoint: sentinels[0].endpoint.clone(),
+                    settings: settings(self.login(login), tls.as_ref(), true),
+                };
+                let sentinel = |Named { endpoint, login, .. }| {
+                    // Sentinels have no databases.
+                    let login = login.set_db(0);
+                    Connector { endpoint, settings: settings(login, tls.as_ref(), false) }
+                };
+                let sentinels = sentinels.into_iter().map(sentinel).collect();
+                Ok(Target::Sentinel(Arc::new(Sentinel::new(master, sentinels, primary))))
+            }
+        }
+    }
+
+    /// Puts what was set in the place of what the URL says.
+    fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(user) = &self.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            login = login.set_password(password);
+        }
+        match self.database {
+            Some(database) => login.set_db(database),
+            None => login,
+        }
+    }
+
+    /// Makes what TLS needs, if the URLs ask for it.
+    fn tls_client(&self, is_tls: &[bool]) -> Result<Option<TlsClient>, StoreError> {
+        match (is_tls.contains(&true), is_tls.contains(&false), &self.tls) {
+            (true, true, _) => Err(StoreError::invalid(
+                "some of the redis URLs are rediss:// and some are not: write all with TLS, or none",
+            )),
+            (true, false, given) => given.clone().unwrap_or_default().client().map(Some),
+            (false, _, None) => Ok(None),
+            (false, _, Some(_)) => Err(StoreError::invalid(
+                "certificates for TLS are given, but the redis URL does not ask for TLS: write \
+                 rediss://",
+            )),
+        }
+    }
+}
+
+fn named(urls: &[String]) -> Result<Vec<Named>, StoreError> {
+    if urls.is_empty() {
+        return Err(StoreError::invalid("no redis URL is given: give at least one"));
+    }
+    urls.iter().map(|url| Named::parse(url)).collect()
+}
+
+fn tls_of(named: &[Named]) -> Vec<bool> {
+    named.iter().map(|one| one.is_tls).collect()
 }
 
 impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
+        // The URLs may hold a password.
         f.debug_struct("RedisStoreBuilder")
+            .field("tls", &self.tls)
+            .field("functions", &self.functions)
+            .field("connections", &self.connections)
+            .field("in_flight_max", &self.in_flight_max)
             .field("prefix", &self.prefix)
             .field("time_source", &self.time_source)
             .field("timeout", &self.timeout)

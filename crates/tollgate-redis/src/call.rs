@@ -45,6 +45,7 @@ impl Step {
             Self::Apply(Operation::Release) => "release",
             Self::Apply(Operation::Reserve { .. }) => "reserve",
             Self::Apply(Operation::Settle) => "settle",
+            Self::Apply(Operation::Take) => "take",
             Self::Undo { .. } => "undo",
             Self::Apply(_) => return None,
         })

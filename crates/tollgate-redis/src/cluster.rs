@@ -9,36 +9,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use redis::{Cmd, ErrorKind, RedisError, Value};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::connection::{Connector, Server};
+use crate::connection::{Connector, Link, timed_out};
 use crate::key::HashSlot;
+use crate::lookup::{Awaited, Lookup, ended};
+use crate::server::Server;
 
 /// How long one node may take to tell the slots.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The least time between two looks at the slots, however many calls are redirected.
-const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+/// How long the nodes that are known are asked alone, before those are that the user named.
+const SEEDS_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a node without slots keeps its connections after a call was last sent there.
+const GUEST_STAY: Duration = Duration::from_secs(60);
 
 /// Of no node.
 const NOBODY: u16 = u16::MAX;
 
 type Address = (String, u16);
 
-type Outcome = Option<Result<(), RedisError>>;
-
 /// A Redis Cluster: its nodes with their connections, and who serves what.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// How all nodes are connected to.
-    connector: Connector,
-    seeds: Vec<Arc<Server>>,
+    /// The nodes that the user named. All are connected to as the first is.
+    seeds: Vec<Connector>,
     map: RwLock<SlotMap>,
-    refresh: Mutex<Option<watch::Receiver<Outcome>>>,
+    pub(crate) lookup: Lookup,
 }
 
 #[derive(Debug)]
@@ -46,16 +47,14 @@ struct SlotMap {
     nodes: Vec<Arc<Server>>,
     /// For each slot the index of its node.
     owners: Box<[u16]>,
-    refreshed: Option<Instant>,
+    /// Nodes that have no slot yet, but take some over: where calls were sent on to, and when.
+    guests: Vec<(Arc<Server>, Instant)>,
 }
 
 impl SlotMap {
     fn empty() -> Self {
-        Self {
-            nodes: Vec::new(),
-            owners: vec![NOBODY; HashSlot::COUNT].into_boxed_slice(),
-            refreshed: None,
-        }
+        let owners = vec![NOBODY; HashSlot::COUNT].into_boxed_slice();
+        Self { nodes: Vec::new(), owners, guests: Vec::new() }
     }
 
     fn owner(&self, slot: HashSlot) -> Option<&Arc<Server>> {
@@ -65,23 +64,28 @@ impl SlotMap {
     fn position(&self, host: &str, port: u16) -> Option<usize> {
         self.nodes.iter().position(|node| node.address() == Some((host, port)))
     }
+
+    fn node(&self, host: &str, port: u16) -> Option<&Arc<Server>> {
+        let mut known = self.nodes.iter().chain(self.guests.iter().map(|(guest, _)| guest));
+        known.find(|server| server.address() == Some((host, port)))
+    }
 }
 
 impl Cluster {
     /// Makes the cluster that the nodes at `seeds`, of which one must be there, belong to.
-    pub(crate) fn new(seeds: Vec<Connector>) -> Option<Self> {
-        Some(Self {
-            connector: seeds.first()?.clone(),
-            seeds: seeds.into_iter().map(|seed| Arc::new(Server::new(seed))).collect(),
-            map: RwLock::new(SlotMap::empty()),
-            refresh: Mutex::new(None),
-        })
+    pub(crate) fn new(seeds: Vec<Connector>) -> Self {
+        Self { seeds, map: RwLock::new(SlotMap::empty()), lookup: Lookup::default() }
     }
 
     /// Returns `host:port` of the seeds, separated by commas.
     pub(crate) fn name(&self) -> String {
-        let names: Vec<_> = self.seeds.iter().map(|seed| seed.name()).collect();
+        let names: Vec<_> = self.seeds.iter().map(|seed| seed.endpoint.to_string()).collect();
         names.join(",")
+    }
+
+    /// Returns the nodes that are known.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Server>> {
+        self.map.read().nodes.clone()
     }
 
     /// Returns the node that serves a slot, as far as is known.
@@ -94,7 +98,7 @@ impl Cluster {
         if let Some(owner) = self.known_owner(slot) {
             return Ok(owner);
         }
-        self.refreshed().await?;
+        ended(self.refresh()).await?;
         self.known_owner(slot).ok_or_else(|| {
             RedisError::from((
                 ErrorKind::ClusterConnectionNotFound,
@@ -119,7 +123,7 @@ impl Cluster {
     pub(crate) fn moved(self: &Arc<Self>, slot: HashSlot, host: &str, port: u16) -> Arc<Server> {
         let mut map = self.map.write();
         let position = map.position(host, port).unwrap_or_else(|| {
-            let node = self.server_at(&[], host, port);
+            let node = self.server_at(&map, host, port);
             map.nodes.push(node);
             map.nodes.len() - 1
         });
@@ -130,70 +134,54 @@ impl Cluster {
         owner
     }
 
-    /// Returns the node at an address.
+    /// Returns the node at an address, to which a call is sent on that it takes over the slot of.
     pub(crate) fn node(&self, host: &str, port: u16) -> Arc<Server> {
-        self.server_at(&self.map.read().nodes, host, port)
-    }
-
-    /// Finds the server among `known` and the seeds, or makes it.
-    fn server_at(&self, known: &[Arc<Server>], host: &str, port: u16) -> Arc<Server> {
-        let mut servers = known.iter().chain(&self.seeds);
-        match servers.find(|server| server.address() == Some((host, port))) {
-            Some(server) => Arc::clone(server),
-            None => Arc::new(Server::new(self.connector.to(host.to_owned(), port))),
+        let mut map = self.map.write();
+        let node = self.server_at(&map, host, port);
+        if map.position(host, port).is_none() {
+            map.guests.retain(|(guest, _)| !Arc::ptr_eq(guest, &node));
+            map.guests.push((Arc::clone(&node), Instant::now()));
         }
+        node
     }
 
-    /// Asks the cluster who serves what.
-    pub(crate) async fn refreshed(self: &Arc<Self>) -> Result<(), RedisError> {
-        let mut attempt = self.refresh();
-        let outcome = attempt.wait_for(Option::is_some).await.ok().and_then(|done| done.clone());
-        outcome.unwrap_or_else(|| {
-            Err(RedisError::from((ErrorKind::Io, "the look at the cluster was cancelled")))
-        })
+    /// Finds the server among those that are known, or makes it.
+    fn server_at(&self, known: &SlotMap, host: &str, port: u16) -> Arc<Server> {
+        match known.node(host, port) {
+            Some(server) => Arc::clone(server),
+            None => Arc::new(Server::new(self.seeds[0].to(host.to_owned(), port))),
+        }
     }
 
     /// Joins the look at the slots that is under way, or starts one in the background.
-    pub(crate) fn refresh(self: &Arc<Self>) -> watch::Receiver<Outcome> {
-        let mut refresh = self.refresh.lock();
-        if let Some(attempt) = &*refresh
-            // An attempt whose runtime has ended closes its channel and would never be done.
-            && attempt.has_changed().is_ok()
-        {
-            return attempt.clone();
-        }
-        let (sender, receiver) = watch::channel(None);
-        *refresh = Some(receiver.clone());
-        drop(refresh);
-        let cluster = Arc::clone(self);
-        tokio::spawn(async move {
-            let refreshed = cluster.map.read().refreshed;
-            let since = refreshed.map_or(REFRESH_PAUSE, |refreshed| refreshed.elapsed());
-            sleep(REFRESH_PAUSE.saturating_sub(since)).await;
-            let outcome = cluster.ask_the_first_who_answers().await;
-            *cluster.refresh.lock() = None;
-            // Those who waited may have given up.
-            let _ = sender.send(Some(outcome));
-        });
-        receiver
+    pub(crate) fn refresh(self: &Arc<Self>) -> Awaited {
+        self.lookup.begin(|| {
+            let cluster = Arc::clone(self);
+            async move { cluster.ask_the_first_who_answers().await }
+        })
     }
 
     async fn ask_the_first_who_answers(&self) -> Result<(), RedisError> {
-        let mut asked = self.map.read().nodes.clone();
-        for seed in &self.seeds {
-            if !asked.iter().any(|node| node.address() == seed.address()) {
-                asked.push(Arc::clone(seed));
-            }
-        }
+        let nodes = self.nodes();
         let mut answers = JoinSet::new();
-        for server in asked {
-            answers.spawn(async move { timeout(ANSWER_TIMEOUT, ask(server)).await });
+        let seeds_after = if nodes.is_empty() { Duration::ZERO } else { SEEDS_AFTER };
+        for node in nodes {
+            let ask = async move { slots(&node.link().await?, node.address()).await };
+            answers.spawn(timeout(ANSWER_TIMEOUT, ask));
+        }
+        for seed in self.seeds.clone() {
+            let ask = async move {
+                sleep(seeds_after).await;
+                slots(&seed.open().await?, seed.address()).await
+            };
+            answers.spawn(timeout(ANSWER_TIMEOUT + seeds_after, ask));
         }
         let mut failure = None;
         while let Some(answer) = answers.join_next().await {
             match answer {
                 Ok(Ok(Ok(ranges))) => {
                     self.install(&ranges);
+                    self.nodes().iter().for_each(|node| node.connect());
                     return Ok(());
                 }
                 Ok(Ok(Err(error))) => failure = Some(error),
@@ -201,7 +189,7 @@ impl Cluster {
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        Err(failure.unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+        Err(failure.unwrap_or_else(timed_out))
     }
 
     /// Puts what the cluster said in the place of what was known. Nodes that stay keep their
@@ -212,13 +200,17 @@ impl Cluster {
         let mut positions = HashMap::new();
         for Range { slots: (first, last), primary: (host, port) } in ranges {
             let position = *positions.entry((host, port)).or_insert_with(|| {
-                next.nodes.push(self.server_at(&map.nodes, host, *port));
+                next.nodes.push(self.server_at(&map, host, *port));
                 next.nodes.len() - 1
             });
             let position = u16::try_from(position).unwrap_or(NOBODY);
             next.owners[usize::from(*first)..=usize::from(*last)].fill(position);
         }
-        next.refreshed = Some(Instant::now());
+        let is_guest = |(guest, since): &(Arc<Server>, Instant)| {
+            since.elapsed() < GUEST_STAY && !next.nodes.iter().any(|node| Arc::ptr_eq(node, guest))
+        };
+        map.guests.retain(is_guest);
+        next.guests = std::mem::take(&mut map.guests);
         *map = next;
     }
 }
@@ -230,12 +222,11 @@ struct Range {
     primary: Address,
 }
 
-async fn ask(server: Arc<Server>) -> Result<Vec<Range>, RedisError> {
-    let link = server.link().await?;
+async fn slots(link: &Link, asked: Option<(&str, u16)>) -> Result<Vec<Range>, RedisError> {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     let reply = link.send(&command).await?;
-    let asked = server.address().map_or("", |(host, _)| host);
+    let asked = asked.map_or("", |(host, _)| host);
     parse(&reply, asked).filter(|ranges| !ranges.is_empty()).ok_or_else(|| {
         RedisError::from((ErrorKind::UnexpectedReturnType, "the node serves no cluster"))
     })

@@ -7,7 +7,7 @@ use tollgate_core::{StoreError, StoreErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// Send the same call with the script's text; it was not executed.
-    SendSource,
+    SendText,
     /// Send it to the node of the cluster that the error names; it was not executed.
     Follow,
     /// Send it to the node that takes over its slot and is named; it was not executed.
@@ -25,7 +25,8 @@ pub(crate) enum Remedy {
 impl Remedy {
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
-            ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendSource,
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::SendText,
+            _ if is_function_unknown(error) => Self::SendText,
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Follow,
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Reconnect,
@@ -34,6 +35,11 @@ impl Remedy {
             _ => Self::GiveUp,
         }
     }
+}
+
+/// Tells whether the server has forgotten the library. That has no code of its own.
+fn is_function_unknown(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.starts_with("Function not found"))
 }
 
 /// Tells whether the server answered that it cannot serve anybody now.
@@ -51,6 +57,22 @@ fn is_not_permitted(error: &RedisError) -> bool {
 /// Tells whether a server was asked for its cluster and has none.
 fn has_no_cluster(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
+}
+
+/// Makes the error of a check that came when too many were waiting for their turn. It was not sent.
+pub(crate) fn too_many_waiting(most: usize) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!("{most} checks wait for redis, which is the most: it is too slow for this load"),
+    )
+}
+
+/// Makes the error of a check whose call was given up with the runtime that made it.
+pub(crate) fn interrupted() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        "the runtime that sent the call has ended, so its answer is lost",
+    )
 }
 
 /// Makes the error of a deadline that passed after the call was sent.
@@ -78,12 +100,14 @@ pub(crate) fn no_connection(server: &str, timeout: std::time::Duration) -> Store
 /// Makes the error of an attempt to connect that failed.
 pub(crate) fn not_connected(server: &str, error: &RedisError) -> StoreError {
     if error.is_io_error() {
+        let cause = cause(error);
+        let advice = match cause.contains("certificate") || cause.contains("alert") {
+            true => "check the CA, the client's certificate and the host that the URL names",
+            false => "see whether it runs and can be reached",
+        };
         return StoreError::new(
             StoreErrorKind::Unavailable,
-            format!(
-                "cannot connect to redis at {server} ({}): see whether it runs and can be reached",
-                cause(error)
-            ),
+            format!("cannot connect to redis at {server} ({cause}): {advice}"),
         );
     }
     answered(server, error)
@@ -109,14 +133,19 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
             (StoreErrorKind::Refused, "it is a replica: let the URL name the primary")
         }
         Some("OOM") => (StoreErrorKind::Refused, "raise its maxmemory"),
-        Some("NOAUTH" | "WRONGPASS") => {
-            (StoreErrorKind::Refused, "check the user and the password in the URL")
+        Some("NOAUTH" | "WRONGPASS") => (StoreErrorKind::Refused, LOGIN_ADVICE),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            (StoreErrorKind::Refused, LOGIN_ADVICE)
         }
-        _ if is_not_permitted(error) => {
-            (StoreErrorKind::Refused, "allow its user the commands that lua/README.md lists")
-        }
+        _ if is_not_permitted(error) => (StoreErrorKind::Refused, PERMISSION_ADVICE),
         Some("MOVED" | "ASK" | "CROSSSLOT") => {
             (StoreErrorKind::Refused, "it is a node of a Redis Cluster: write redis+cluster://")
+        }
+        _ if error.detail().is_some_and(|detail| detail.starts_with("No such master")) => {
+            (StoreErrorKind::Refused, "check the name of the master")
+        }
+        _ if is_function_unknown(error) => {
+            (StoreErrorKind::Refused, "allow its user FUNCTION LOAD")
         }
         _ if has_no_cluster(error) => {
             (StoreErrorKind::Refused, "it is not a node of a Redis Cluster: write redis://")
@@ -152,6 +181,17 @@ pub(crate) fn unsupported() -> StoreError {
     StoreError::invalid(
         "the redis store knows less operations and algorithms than tollgate_core: \
          use versions of one release",
+    )
+}
+
+/// Makes the error of a call that is one too many.
+pub(crate) fn too_many(servers: &str, most: usize) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        format!(
+            "{most} calls to redis at {servers} are under way, which is the most there may be: \
+             see whether it is overloaded, or raise in_flight_max"
+        ),
     )
 }
 
@@ -199,7 +239,8 @@ pub(crate) fn corrupt(
         ),
         ("record", _) => (
             record?,
-            "does not hold <units>:<since>:<end>, so it is not the note of a ticket".to_owned(),
+            "does not hold <units>:<since>:<queue end>:<end>, so it is not the note of a ticket"
+                .to_owned(),
         ),
         _ => return None,
     };
@@ -209,9 +250,15 @@ pub(crate) fn corrupt(
     ))
 }
 
+const PERMISSION_ADVICE: &str = "allow its user the commands that lua/README.md lists, on the keys \
+                                 PREFIX:* and {PREFIX:*";
+
+const LOGIN_ADVICE: &str = "check the user and the password";
+
 /// The server's own words, or the system's.
 pub(crate) fn cause(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "wrong password".to_owned(),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }

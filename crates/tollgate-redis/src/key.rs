@@ -43,7 +43,7 @@ fn hash_tag(key: &str) -> Option<&str> {
 }
 
 /// One of the slots that the nodes of a Redis Cluster share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HashSlot(u16);
 
 impl HashSlot {

@@ -23,17 +23,38 @@
 //! 6. Each operation ends within its deadline, 50 ms unless set otherwise. Only an error that says
 //!    that nothing was executed is answered by a second try, once, inside the same deadline: a
 //!    connection that did not come about, or a server that is loading, busy, failing over or
-//!    read-only. A script that the server has forgotten is sent again and counted by
-//!    [`RedisStore::script_reloads`].
-//! 7. A broken connection is replaced at the next call, in the background, by one attempt for all
-//!    who wait. So is one that answered nothing for a second, and one to a server that became a
-//!    replica.
+//!    read-only. A timeout is never followed by one. A script that the server has forgotten is sent
+//!    again and counted by [`RedisStatus::script_reloads`].
+//! 7. Connections are made in the background, one after the other, and never by a call. Calls wait
+//!    within their deadline for the first attempt after a connection ended; once that has failed or
+//!    takes longer than a deadline, they fail at once until there is a connection. Between attempts
+//!    are jittered pauses, from 10 ms up to half a second.
+//! 8. A connection is replaced when it breaks, when five calls in a row had no answer and nothing else
+//!    came for 250 ms either (a half-open connection), and when the server is read-only, then at most
+//!    once a second. The kernel breaks it when sent data is not acknowledged for 2 s (Linux).
+//! 9. At most 10,000 calls are under way unless set otherwise; further ones fail at once.
+//!
+//! [`RedisStore::status`] counts all of that.
+//!
+//! # TLS
+//!
+//! `rediss://` in the place of `redis://`. The server's certificate is always checked, against the CAs
+//! of the system or those of [`Tls`], which also holds the client's own certificate (mTLS). The
+//! cryptography is that of *ring*, whatever else the process has installed.
+//!
+//! # Redis Sentinel
+//!
+//! [`RedisStore::sentinel`], or a URL of `redis+sentinel://`, names the sentinels. All are asked for the
+//! primary, and the one with the latest view is believed. They are asked again when one announces a
+//! `+switch-master`, and when the primary cannot be reached, does not answer or is read-only, ten times
+//! a second at most. A failover to a replica that lags admits again what the lag lost.
 //!
 //! # Redis Cluster
 //!
-//! A URL of `redis+cluster://` names one or more nodes, and the others are found. Redirections
-//! (`MOVED`, `ASK`) are followed inside the deadline. The slots are looked up again when a node
-//! redirects, cannot be reached, or answers nothing for a second.
+//! [`RedisStore::cluster`], or a URL of `redis+cluster://`, names one or more nodes, and the others are
+//! found. Redirections (`MOVED`, `ASK`) are followed inside the deadline. The slots are looked up again
+//! when a node redirects, cannot be reached, or answers nothing; a node that is gone fails the calls on
+//! its slots only.
 //!
 //! Buckets of one hash slot are decided in one atomic step, those of several slots beside each other.
 //! If an enforced charge is denied in one slot, or a slot fails, what the other slots took is given
@@ -58,7 +79,6 @@
 //! Give Tollgate a primary, not a replica, and memory enough for a `maxmemory-policy` of
 //! `noeviction`. Every other policy evicts buckets that are not full, and an evicted bucket is a
 //! full one; `volatile-ttl` does the least harm, as it begins with those that are nearest to full.
-//! A failover to a replica that lags admits again what the lag lost.
 //!
 //! Operations run inside a tokio runtime with I/O and time enabled. Needs Redis 5 or later, or
 //! Valkey; the server's user needs the commands that `lua/README.md` lists.
@@ -84,15 +104,27 @@ mod across;
 mod builder;
 mod call;
 mod cluster;
+mod coalesce;
 mod connection;
 mod error;
+mod health;
 mod key;
+mod lookup;
+mod membership;
 mod reply;
 mod script;
+mod sentinel;
+mod server;
+mod status;
 mod store;
+mod stream;
 mod target;
+mod tls;
 mod transport;
+mod url;
 
 pub use crate::builder::{RedisStoreBuilder, TimeSource};
 pub use crate::script::SCRIPT;
+pub use crate::status::RedisStatus;
 pub use crate::store::RedisStore;
+pub use crate::tls::Tls;

@@ -145,5 +145,28 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// A reply of nothing but integers, which is read one by one.
+pub(crate) struct Numbers<'a> {
+    rest: &'a [Value],
+}
+
+impl<'a> Numbers<'a> {
+    pub(crate) fn new(reply: &'a Value) -> Option<Self> {
+        match reply {
+            Value::Array(rest) => Some(Self { rest }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<i64> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        match first {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

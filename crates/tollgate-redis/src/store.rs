@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, Timestamp};
 
 use crate::across::{self, Group};
-use crate::builder::{RedisStoreBuilder, TimeSource};
+use crate::builder::{RedisStoreBuilder, Servers, TimeSource};
 use crate::call::{Call, Step};
+use crate::coalesce::Coalescer;
 use crate::error::{self, Keys};
 use crate::key::{self, HashSlot};
-use crate::script::{Form, Script};
+use crate::script::Form;
+use crate::status::{InFlight, RedisStatus};
 use crate::target::Target;
 use crate::transport::Transport;
 
@@ -24,8 +25,8 @@ use crate::transport::Transport;
 /// one atomic step (G6, G7); in a cluster, one for each hash slot. See the [crate docs](crate) for
 /// what is stored and how it fails.
 ///
-/// The store is made by [`builder`](Self::builder). It holds one connection to each server that all
-/// calls share; share the store itself by [`Arc`].
+/// The store is made by [`builder`](Self::builder). It holds one connection to each server, or a few,
+/// that all calls share; share the store itself by [`Arc`].
 pub struct RedisStore {
     pub(crate) inner: Arc<Inner>,
 }
@@ -33,7 +34,9 @@ pub struct RedisStore {
 /// What a call needs, in a task of its own too.
 pub(crate) struct Inner {
     pub(crate) transport: Transport,
-    pub(crate) script: Script,
+    pub(crate) coalescer: Coalescer,
+    pub(crate) coalesces: bool,
+    pub(crate) in_flight_max: usize,
     pub(crate) prefix: String,
     pub(crate) time_source: TimeSource,
     pub(crate) max_clock_skew: Duration,
@@ -42,26 +45,54 @@ pub(crate) struct Inner {
 impl RedisStore {
     /// Makes a builder for the server at `url`:
     ///
-    /// - `redis://[user:password@]host[:port][/database]`,
+    /// - `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS,
     /// - `redis+unix:///path` for a socket,
     /// - `redis+cluster://[user:password@]host[:port][,host[:port]...]` for a Redis Cluster, of
-    ///   which one node must be there. The others are asked for.
+    ///   which one node must be there. The others are asked for. `rediss+cluster://` is with TLS.
+    /// - `redis+sentinel://[user:password@]host[:port][,host[:port]...]/master[/database]` for the
+    ///   primary that Redis Sentinel at these hosts calls `master`. The user and the password are
+    ///   those of the primary. `rediss+sentinel://` is with TLS, to the sentinels too.
     pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(url.into())
+        RedisStoreBuilder::new(Servers::Url(url.into()))
+    }
+
+    /// Makes a builder for the Redis Cluster that the nodes at `urls` belong to. All nodes are
+    /// connected to with the user and the password of the first.
+    pub fn cluster(urls: impl IntoIterator<Item = impl Into<String>>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Servers::Cluster(urls.into_iter().map(Into::into).collect()))
+    }
+
+    /// Makes a builder for the primary that Redis Sentinel calls `master`. The users and passwords
+    /// in the `urls` are those of the sentinels; those of the primary are set on the builder.
+    pub fn sentinel(
+        urls: impl IntoIterator<Item = impl Into<String>>,
+        master: impl Into<String>,
+    ) -> RedisStoreBuilder {
+        let urls = urls.into_iter().map(Into::into).collect();
+        RedisStoreBuilder::new(Servers::Sentinel { urls, master: master.into() })
     }
 
     /// Asks whether the server answers and runs the script, within the deadline; in a cluster each
     /// node that serves keys.
     ///
-    /// No key is touched. A replica passes too: only a write tells that it is read-only.
+    /// No key is touched. A replica passes too: only a write tells that it is read-only. Where there
+    /// is no connection, an attempt to make one begins now, not after the pause between attempts.
     ///
     /// # Errors
     ///
     /// [`StoreError`] as from [`apply`](Store::apply).
     pub async fn ping(&self) -> Result<(), StoreError> {
         let deadline = self.inner.transport.deadline();
-        let slots = match &self.inner.transport.target {
-            Target::Single(_) => vec![HashSlot::ANY],
+        let target = &self.inner.transport.target;
+        match timeout_at(deadline, target.connected()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => return Err(error::not_connected(&target.name(), &cause)),
+            Err(_) => {
+                return Err(error::no_connection(&target.name(), self.inner.transport.timeout));
+            }
+        }
+        let slots = match target {
+            Target::Single(_) | Target::Sentinel(_) => vec![HashSlot::ANY],
             Target::Cluster(cluster) => cluster.slot_of_each(),
         };
         // Of a cluster that is not known yet, whoever it is that serves a slot.
@@ -76,10 +107,21 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Returns how often a server had forgotten the script and was sent its text, since the store
-    /// was made. That happens after `SCRIPT FLUSH` or a failover, and fails no call.
-    pub fn script_reloads(&self) -> u64 {
-        self.inner.transport.script_reloads.load(Ordering::Relaxed)
+    /// Tells whether the buckets are spread over the nodes of a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.inner.transport.target, Target::Cluster(_))
+    }
+
+    /// Returns what is known of the connections and the calls.
+    pub fn status(&self) -> RedisStatus {
+        self.inner.transport.status()
+    }
+
+    /// Counts a call as under way until the guard is dropped.
+    fn enter(&self) -> Result<InFlight<'_>, StoreError> {
+        let Inner { transport, in_flight_max, .. } = &*self.inner;
+        let entered = transport.counters.enter(*in_flight_max);
+        entered.ok_or_else(|| error::too_many(&transport.target.name(), *in_flight_max))
     }
 }
 
@@ -109,7 +151,7 @@ impl Inner {
         call: &Call<'_>,
         deadline: Instant,
     ) -> Result<Value, StoreError> {
-        let command = |form| call.command(&self.script, form);
+        let command = |form| call.command(&self.transport.script, form);
         self.transport.send(slot, command, deadline).await.map_err(|failed| {
             failed.into_store_error(|index| {
                 let charge = call.charges.get(index)?;
@@ -122,10 +164,23 @@ impl Inner {
         })
     }
 
+    /// Applies an operation to charges that are in one slot, in a call of its own.
+    pub(crate) async fn decide_alone(
+        &self,
+        operation: Operation,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        let call = self.call(Step::Apply(operation), charges, now);
+        let reply = self.send(slot, &call, self.transport.deadline()).await?;
+        call.decisions(&reply).ok_or_else(|| error::unintelligible(&self.transport.target.name()))
+    }
+
     /// Returns the slot of a key, or any if there is one server for all.
     fn slot_of(&self, key: &str) -> HashSlot {
         match self.transport.target {
-            Target::Single(_) => HashSlot::ANY,
+            Target::Single(_) | Target::Sentinel(_) => HashSlot::ANY,
             Target::Cluster(_) => HashSlot::of(&self.prefix, key),
         }
     }
@@ -142,7 +197,7 @@ impl Store for RedisStore {
     /// - [`is_timeout`](StoreError::is_timeout): no answer within the deadline. The units may have
     ///   been spent, so the call was not repeated.
     /// - [`is_unavailable`](StoreError::is_unavailable): no connection, or it broke, or the server
-    ///   is not ready (it loads its data, or runs a long script).
+    ///   is not ready (it loads its data, or runs a long script), or too many calls are under way.
     /// - [`is_corrupt`](StoreError::is_corrupt): a key holds something that is not ours; the text
     ///   names it. Nothing was written.
     /// - [`is_invalid`](StoreError::is_invalid): two charges of one key, or too many of them.
@@ -166,6 +221,7 @@ impl Store for RedisStore {
         if !call.is_supported() {
             return Err(error::unsupported());
         }
+        let _entered = self.enter()?;
         let slot = inner.slot_of(first.key);
         if let Target::Cluster(_) = inner.transport.target {
             if operation.has_records()
@@ -180,12 +236,15 @@ impl Store for RedisStore {
                 return across::apply(inner, operation, groups, now).await;
             }
         }
-        let reply = inner.send(slot, &call, inner.transport.deadline()).await?;
-        call.decisions(&reply).ok_or_else(|| error::unintelligible(&inner.transport.target.name()))
+        if inner.coalesces && Coalescer::takes(operation, charges) {
+            return inner.spend_coalesced(slot, charges, now).await;
+        }
+        inner.decide_alone(operation, slot, charges, now).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         let inner = &self.inner;
+        let _entered = self.enter()?;
         let deadline = inner.transport.deadline();
         let mut by_slot: Vec<(HashSlot, &str)> =
             keys.iter().map(|key| (inner.slot_of(key), *key)).collect();
@@ -215,7 +274,7 @@ impl fmt::Debug for RedisStore {
             .field("time_source", &inner.time_source)
             .field("timeout", &inner.transport.timeout)
             .field("max_clock_skew", &inner.max_clock_skew)
-            .field("script_reloads", &self.script_reloads())
+            .field("status", &self.status())
             .finish_non_exhaustive()
     }
 }

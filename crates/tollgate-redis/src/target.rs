@@ -1,18 +1,23 @@
 //! The server that a call goes to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use redis::RedisError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cluster::Cluster;
-use crate::connection::Server;
 use crate::key::HashSlot;
+use crate::lookup::ended;
+use crate::sentinel::Sentinel;
+use crate::server::Server;
 use crate::transport::Failure;
 
-/// One server for all keys, or the nodes of a cluster.
+/// One server for all keys, named by the user or by sentinels, or the nodes of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Single(Arc<Server>),
+    Sentinel(Arc<Sentinel>),
     Cluster(Arc<Cluster>),
 }
 
@@ -31,11 +36,21 @@ impl Route {
 }
 
 impl Target {
-    /// Returns `host:port`, of a cluster that of its seeds.
+    /// Returns what the user named: a server, the sentinels or the first nodes of a cluster.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Single(server) => server.name(),
+            Self::Sentinel(sentinel) => sentinel.name(),
             Self::Cluster(cluster) => cluster.name(),
+        }
+    }
+
+    /// Returns the servers that calls go to, as far as they are known.
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        match self {
+            Self::Single(server) => vec![Arc::clone(server)],
+            Self::Sentinel(sentinel) => sentinel.known().into_iter().collect(),
+            Self::Cluster(cluster) => cluster.nodes(),
         }
     }
 
@@ -43,45 +58,101 @@ impl Target {
     pub(crate) fn connect(&self) {
         // Calls look for what becomes of it.
         match self {
-            Self::Single(server) => drop(server.connect()),
+            Self::Single(server) => server.connect(),
+            Self::Sentinel(sentinel) => sentinel.connect(),
             Self::Cluster(cluster) => drop(cluster.refresh()),
         }
     }
 
+    /// Finds the servers and connects to each, with new attempts where calls fail at once by now.
+    pub(crate) async fn connected(&self) -> Result<(), RedisError> {
+        if self.servers().is_empty() {
+            self.connect();
+            match self {
+                Self::Single(_) => {}
+                Self::Sentinel(sentinel) => ended(sentinel.refresh()).await?,
+                Self::Cluster(cluster) => ended(cluster.refresh()).await?,
+            }
+        }
+        for server in self.servers() {
+            if let Err(error) = server.link_by_new_attempt().await {
+                self.suspect();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns where a call on a slot goes first.
-    pub(crate) async fn route(&self, slot: HashSlot, deadline: Instant) -> Result<Route, Failure> {
+    pub(crate) async fn route(
+        &self,
+        slot: HashSlot,
+        patience: Duration,
+        deadline: Instant,
+    ) -> Result<Route, Failure> {
+        if let Some(server) = self.known(slot) {
+            return Ok(Route::to(server));
+        }
+        let looked = match self {
+            Self::Single(server) => return Ok(Route::to(Arc::clone(server))),
+            Self::Sentinel(sentinel) => {
+                sentinel.connect();
+                sentinel.lookup.fails_at_once(patience)?;
+                timeout_at(deadline, sentinel.server()).await
+            }
+            Self::Cluster(cluster) => {
+                drop(cluster.refresh());
+                cluster.lookup.fails_at_once(patience)?;
+                timeout_at(deadline, cluster.owner(slot)).await
+            }
+        };
+        match looked {
+            Ok(Ok(server)) => Ok(Route::to(server)),
+            Ok(Err(error)) => Err(Failure::NotConnected(error)),
+            Err(_) => Err(Failure::NoConnection),
+        }
+    }
+
+    fn known(&self, slot: HashSlot) -> Option<Arc<Server>> {
         match self {
-            Self::Single(server) => Ok(Route::to(Arc::clone(server))),
-            Self::Cluster(cluster) => match cluster.known_owner(slot) {
-                Some(server) => Ok(Route::to(server)),
-                None => match timeout_at(deadline, cluster.owner(slot)).await {
-                    Ok(Ok(server)) => Ok(Route::to(server)),
-                    Ok(Err(error)) => Err(Failure::NotConnected(error)),
-                    Err(_) => Err(Failure::NoConnection),
-                },
-            },
+            Self::Single(server) => Some(Arc::clone(server)),
+            Self::Sentinel(sentinel) => sentinel.known(),
+            Self::Cluster(cluster) => cluster.known_owner(slot),
         }
     }
 
-    /// Has a cluster asked who serves what, since a node does not answer as it should.
+    /// Has the cluster or the sentinels asked who serves what, since a server does not answer as it
+    /// should.
     pub(crate) fn suspect(&self) {
-        if let Self::Cluster(cluster) = self {
-            drop(cluster.refresh());
+        match self {
+            Self::Single(_) => {}
+            Self::Sentinel(sentinel) => drop(sentinel.refresh()),
+            Self::Cluster(cluster) => drop(cluster.refresh()),
         }
     }
 
-    /// Returns another node that serves the slot by now, if the cluster says so before the
-    /// deadline.
+    /// Returns another server that has the slot by now, if the cluster or the sentinels say so
+    /// before the deadline.
     pub(crate) async fn replacement(
         &self,
         slot: HashSlot,
         failed: &Arc<Server>,
+        patience: Duration,
         deadline: Instant,
     ) -> Option<Route> {
-        let Self::Cluster(cluster) = self else { return None };
-        timeout_at(deadline, cluster.refreshed()).await.ok()?.ok()?;
-        let owner = cluster.known_owner(slot)?;
-        (!Arc::ptr_eq(&owner, failed)).then_some(Route::to(owner))
+        let (lookup, look) = match self {
+            Self::Single(_) => return None,
+            Self::Sentinel(sentinel) => (&sentinel.lookup, sentinel.refresh()),
+            Self::Cluster(cluster) => (&cluster.lookup, cluster.refresh()),
+        };
+        let other =
+            || self.known(slot).filter(|server| !Arc::ptr_eq(server, failed)).map(Route::to);
+        let route = other();
+        if route.is_some() || lookup.fails_at_once(patience).is_err() {
+            return route;
+        }
+        timeout_at(deadline, ended(look)).await.ok()?.ok()?;
+        other()
     }
 
     /// Returns the node that an error names, which has the slot or takes it over.

@@ -165,13 +165,14 @@ async fn g3_what_is_not_a_record_is_never_settled_and_never_written() {
     for make in [
         vec!["SET", record, ""],
         vec!["SET", record, "5"],
-        vec!["SET", record, "5:5"],
-        vec!["SET", record, "5:5:"],
-        vec!["SET", record, ":5:5"],
-        vec!["SET", record, "5:5:9007199254740992"],
-        vec!["SET", record, "5:9007199254740992:5"],
-        vec!["SET", record, "-5:5:5"],
-        vec!["SET", record, "5:5:5:5"],
+        vec!["SET", record, "5:5:5"],
+        vec!["SET", record, "5:5:0:"],
+        vec!["SET", record, ":5:0:5"],
+        vec!["SET", record, "5:5:0:9007199254740992"],
+        vec!["SET", record, "5:9007199254740992:0:5"],
+        vec!["SET", record, "5:5:9007199254740992:5"],
+        vec!["SET", record, "-5:5:0:5"],
+        vec!["SET", record, "5:5:0:5:5"],
         vec!["HSET", record, "units", "5"],
         vec!["RPUSH", record, "5:5:5"],
     ] {
@@ -188,7 +189,7 @@ async fn g3_what_is_not_a_record_is_never_settled_and_never_written() {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "the redis key {record:?} does not hold <units>:<since>:<end>, so it is not the note of \
+                    "the redis key {record:?} does not hold <units>:<since>:<queue end>:<end>, so it is not the note of \
                      a ticket: remove the key, or choose another prefix"
                 )
             );

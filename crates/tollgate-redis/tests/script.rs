@@ -85,7 +85,7 @@ fn undo_of_slots_ends_the_lease_and_undo_of_a_reservation_removes_it_once() {
     let reserve = format!("reserve {START} 0 {window} 60000000");
     assert_eq!(left(&server, &["b", RECORD], &reserve), 3);
     let record = server.command(&["GET", RECORD]).unwrap();
-    assert_eq!(record.text(), Some(format!("3:{START}:{}", START + 60 * SECOND).as_str()));
+    assert_eq!(record.text(), Some(format!("3:{START}:0:{}", START + 60 * SECOND).as_str()));
     let undo = format!("undo {START} 0 {window} 0 {START}");
     assert_eq!(left(&server, &["b", RECORD], &undo), 0);
     assert_eq!(server.command(&["DBSIZE"]).unwrap(), Reply::Integer(0));

@@ -211,7 +211,7 @@ mod tests {
         let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(&cert, signed.cert.pem()).unwrap();
         std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
-        let files = tollgate_config::TlsFiles { cert, key, client_ca: None };
+        let files = tollgate_config::ListenerTls { cert, key, client_ca: None };
         let tls = Some(Arc::new(ListenerTls::new("http", &files).unwrap()));
         let bounds = Bounds { connections_max: 1, head_timeout: SOON };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

@@ -1,6 +1,7 @@
 //! The listener for operators.
 
 mod access;
+mod status;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/v1/status", get(status))
         .merge(live::router())
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(app), access::check))
@@ -65,8 +67,16 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     reply(status, "application/json", body)
 }
 
-/// How the store fails, if it does. It may answer a ping and still refuse what checks write.
+async fn status(State(app): State<Arc<App>>) -> Response {
+    reply(StatusCode::OK, "application/json", status::write(&app.limiter))
+}
+
+/// How the store fails, if it does. It may answer a ping and still refuse what checks write. One
+/// that is not asked is not asked here either.
 async fn store_failure(app: &App) -> Option<StoreErrorKind> {
+    if app.limiter.status().open_for.is_some() {
+        return app.limiter.store_failure();
+    }
     match app.backend.ping().await {
         Err(error) => Some(error.kind()),
         Ok(()) => app.limiter.store_failure().filter(|kind| *kind == StoreErrorKind::Refused),
@@ -86,8 +96,8 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Resp
 async fn unknown_path() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "no such path: there are /healthz, /readyz, /metrics, /v1/rules, /v1/rules/history and \
-         /v1/rules/rollback; the check API is on the http address",
+        "no such path: there are /healthz, /readyz, /metrics, /v1/status, /v1/rules, \
+         /v1/rules/history and /v1/rules/rollback; the check API is on the http address",
     )
 }
 

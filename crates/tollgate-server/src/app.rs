@@ -38,6 +38,7 @@ pub(crate) struct Hints {
     untrusted_peer: Once,
     no_original_uri: Once,
     no_rules: Once,
+    bad_envoy_request: Once,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ impl App {
         tokens: Tokens,
     ) -> Self {
         let live = Arc::new(live);
-        let mut metrics = Metrics::new(limiter.store().kind(), backend.memory(), &limiter.rules());
+        let mut metrics = Metrics::new(&limiter, backend.memory());
         metrics.add(RulesInForce(Arc::clone(&live)));
         let trusted_proxies = config.trusted_proxies.clone();
         let admin_has_mtls =
@@ -168,6 +169,16 @@ impl Hints {
                 ?domain,
                 "a request names a domain that has no rules, so it is not limited: name one of \
                  the rules' domains, or none for \"default\""
+            );
+        }
+    }
+
+    pub(crate) fn bad_envoy_request(&self, message: &str) {
+        if self.bad_envoy_request.is_first() {
+            tracing::warn!(
+                message,
+                "a request of Envoy cannot be judged and gets an error, so Envoy does as its \
+                 failure_mode_deny says"
             );
         }
     }

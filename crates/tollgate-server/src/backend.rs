@@ -1,9 +1,11 @@
 //! The store as configured, and what can be asked of it apart from decisions.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
-use tollgate::{Limiter, MemoryStore, RedisStore, RuleError, RuleSet, StoreError};
-use tollgate_config::StoreConfig;
+use tollgate::{Limiter, MemoryStore, RedisStore, RedisStoreBuilder, RuleError, StoreError, Tls};
+use tollgate_config::{Config, RedisConfig, RedisPassword, RedisServers, StoreConfig};
 
 /// The store of a service, of a known kind.
 #[derive(Clone, Debug)]
@@ -18,27 +20,29 @@ impl Backend {
     /// Makes the store. A Redis server need not be there yet.
     pub(crate) fn new(config: &StoreConfig) -> Result<Self, StoreError> {
         Ok(match config {
-            StoreConfig::Memory { keys_max } => {
-                Self::Memory(Arc::new(MemoryStore::builder().keys_max(*keys_max).build()))
-            }
-            StoreConfig::Redis { url, timeout, prefix, time_source } => {
-                let time_source = match time_source {
-                    tollgate_config::TimeSource::Server => tollgate::TimeSource::Server,
-                    tollgate_config::TimeSource::Client => tollgate::TimeSource::Client,
-                };
-                let store = RedisStore::builder(url.as_str())
-                    .timeout(*timeout)
-                    .prefix(prefix)
-                    .time_source(time_source)
-                    .connect_lazily()?;
-                Self::Redis(Arc::new(store))
-            }
+            StoreConfig::Memory { keys_max } => Self::in_memory(*keys_max),
+            StoreConfig::Redis(redis) => Self::Redis(Arc::new(builder(redis)?.connect_lazily()?)),
         })
     }
 
+    /// Makes the store, and connects to the Redis servers if it is there.
+    pub(crate) async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
+        Ok(match config {
+            StoreConfig::Memory { keys_max } => Self::in_memory(*keys_max),
+            StoreConfig::Redis(redis) => Self::Redis(Arc::new(builder(redis)?.connect().await?)),
+        })
+    }
+
+    fn in_memory(keys_max: usize) -> Self {
+        Self::Memory(Arc::new(MemoryStore::builder().keys_max(keys_max).build()))
+    }
+
     /// Makes a limiter on this store.
-    pub(crate) fn limiter(&self, rules: &RuleSet) -> Result<Limiter, RuleError> {
-        let limiter = Limiter::builder();
+    pub(crate) fn limiter(&self, config: &Config) -> Result<Limiter, RuleError> {
+        let limiter = match &config.store {
+            StoreConfig::Redis(redis) => Limiter::builder().breaker(redis.breaker),
+            StoreConfig::Memory { .. } => Limiter::builder(),
+        };
         let limiter = match self {
             Self::Memory(store) => limiter.store(Arc::clone(store)),
             Self::Redis(store) => limiter.store(Arc::clone(store)),
@@ -46,7 +50,7 @@ impl Backend {
         };
         let limiter = limiter.build()?;
         // The set has been made, so that its shadow limits are rules of it already.
-        limiter.replace_rules(rules.clone());
+        limiter.replace_rules(config.rules.clone());
         Ok(limiter)
     }
 
@@ -64,4 +68,67 @@ impl Backend {
             Self::Memory(_) | Self::Custom => Ok(()),
         }
     }
+}
+
+fn builder(config: &RedisConfig) -> Result<RedisStoreBuilder, StoreError> {
+    let strings = |urls: &[tollgate_config::RedisUrl]| -> Vec<String> {
+        urls.iter().map(|url| url.as_str().to_owned()).collect()
+    };
+    let mut builder = match &config.servers {
+        RedisServers::Single(url) => RedisStore::builder(url.as_str()),
+        RedisServers::Cluster(urls) => RedisStore::cluster(strings(urls)),
+        RedisServers::Sentinel { urls, master_name } => {
+            RedisStore::sentinel(strings(urls), master_name)
+        }
+    };
+    if let Some(username) = &config.username {
+        builder = builder.user(username);
+    }
+    match &config.password {
+        None => {}
+        Some(RedisPassword::Text(password)) => builder = builder.password(password),
+        Some(RedisPassword::File(path)) => {
+            let text = String::from_utf8(read(path, "password_file")?).map_err(|_| {
+                StoreError::invalid(format!("{} is not UTF-8", shown(path, "password_file")))
+            })?;
+            builder = builder.password(text.lines().next().unwrap_or_default());
+        }
+    }
+    if let Some(database) = config.database {
+        builder = builder.database(database);
+    }
+    let files = &config.tls;
+    if files.ca.is_some() || files.identity.is_some() {
+        let mut tls = Tls::new();
+        if let Some(ca) = &files.ca {
+            tls = tls.ca(read(ca, "tls.ca")?);
+        }
+        if let Some((certificate, key)) = &files.identity {
+            tls = tls.identity(read(certificate, "tls.cert")?, read(key, "tls.key")?);
+        }
+        builder = builder.tls(tls);
+    }
+    Ok(builder
+        .functions(config.functions)
+        .connections(config.connections)
+        .in_flight_max(config.in_flight_max)
+        .timeout(config.timeout)
+        .prefix(&config.prefix)
+        .time_source(match config.time_source {
+            tollgate_config::TimeSource::Server => tollgate::TimeSource::Server,
+            tollgate_config::TimeSource::Client => tollgate::TimeSource::Client,
+        }))
+}
+
+fn read(path: &Path, field: &str) -> Result<Vec<u8>, StoreError> {
+    fs::read(path).map_err(|error| {
+        let shown = shown(path, field);
+        StoreError::invalid(format!(
+            "{shown} cannot be read ({error}): check the path and its owner"
+        ))
+    })
+}
+
+fn shown(path: &Path, field: &str) -> String {
+    format!("the file {} of store.{field}", path.display())
 }

@@ -1,6 +1,7 @@
-//! Tollgate as an HTTP service: check API, forward auth, health and metrics.
+//! Tollgate as a service: HTTP check API, forward auth, Envoy's rate limit protocol, health and
+//! metrics.
 //!
-//! [`Server`] listens on two addresses, both loopback unless configured otherwise:
+//! [`Server`] listens on three addresses, all loopback unless configured otherwise:
 //!
 //! - The **http** address is for services and gateways. `POST /v1/check` asks for a decision and
 //!   spends, `/v1/peek` looks, `/v1/refund` gives back, `/v1/reset` fills; `/v1/acquire` waits and
@@ -8,9 +9,11 @@
 //!   estimate, which `/v1/commit` and `/v1/cancel` settle; `/v1/auth` is forward auth for nginx,
 //!   Caddy and Traefik. `docs/http-api.md` describes them field by field, `docs/forward-auth.md` has
 //!   the recipes.
-//! - The **admin** address is for operators: `/healthz`, `/readyz`, `/metrics` and `/v1/rules`, by
-//!   which rules are read and changed. `docs/live-configuration.md` describes how rules change
-//!   while the service runs, `docs/security.md` how it is protected.
+//! - The **grpc** address is for Envoy: RateLimitService v3, with gRPC health and reflection;
+//!   `docs/envoy.md` describes it. It can be off.
+//! - The **admin** address is for operators: `/healthz`, `/readyz`, `/metrics`, `/v1/status` and
+//!   `/v1/rules`, by which rules are read and changed. `docs/live-configuration.md` describes how
+//!   rules change while the service runs, `docs/security.md` how it is protected.
 //!
 //! # Examples
 //!
@@ -22,7 +25,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let text = "
-//! listen: { http: 127.0.0.1:0, admin: 127.0.0.1:0 }
+//! listen: { http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 127.0.0.1:0 }
 //! rules: [{ name: login-per-ip, key: ip, limit: 20/min }]
 //! ";
 //! let server = Server::bind(&Config::parse(text, "tollgate.yaml")?).await?;
@@ -49,6 +52,7 @@ mod app;
 mod backend;
 mod client;
 mod error;
+mod grpc;
 mod http;
 mod live;
 mod metrics;

@@ -118,7 +118,7 @@ impl Live {
     }
 
     fn check(&self, text: &[u8]) -> Result<Checked, String> {
-        let checked = Checked::read(text, &self.source)?;
+        let checked = Checked::read(text, &self.source, &self.started_with.envoy_limits)?;
         if let Some(config) = &checked.config {
             self.note_restart(self.started_with.needs_restart(config));
         }

@@ -5,6 +5,7 @@
 mod decisions;
 mod durations;
 mod memory;
+mod store_state;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +17,14 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::{Acquisition, CheckError, MemoryStore, RuleSet, StoreErrorKind, Verdict};
+use tollgate::{
+    Acquisition, CheckError, Limiter, MemoryStore, Rule, RuleSet, StoreErrorKind, Verdict,
+};
 
 use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::memory::MemoryUse;
+use self::store_state::StoreState;
 
 /// All metrics of one service.
 pub(crate) struct Metrics {
@@ -78,22 +82,17 @@ impl Format {
 }
 
 impl Metrics {
-    /// Makes the metrics of a service with `rules` on the store of that kind. The counters of each
-    /// rule stand at 0 from the start, so that the first denial shows as a rise.
-    pub(crate) fn new(
-        store: &'static str,
-        memory: Option<Arc<MemoryStore>>,
-        rules: &RuleSet,
-    ) -> Self {
+    /// Makes the metrics of a service that decides by `limiter`. The counters of each rule stand at 0 from the start, so that the first denial shows as a rise.
+    pub(crate) fn new(limiter: &Limiter, memory: Option<Arc<MemoryStore>>) -> Self {
         let mut registry = Registry::with_prefix("tollgate");
         registry.register(
             "build",
             "Version of this process",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
-        let decisions = Arc::new(Decisions::new(rules));
+        let decisions = Arc::new(Decisions::new(&limiter.rules()));
         registry.register_collector(Box::new(Arc::clone(&decisions)));
-        let durations = Arc::new(Durations::new(store));
+        let durations = Arc::new(Durations::new(limiter.store().kind()));
         registry.register_collector(Box::new(Arc::clone(&durations)));
         let requests = Family::default();
         registry.register("requests", "Requests answered", requests.clone());
@@ -106,6 +105,7 @@ impl Metrics {
             "Operations that the store could not answer",
             store_errors.clone(),
         );
+        registry.register_collector(Box::new(StoreState::new(limiter.clone())));
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
@@ -121,6 +121,11 @@ impl Metrics {
     /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
     pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
         self.renewal.follow(rules, &self.decisions);
+    }
+
+    /// Lets the counters of further rules stand at 0 from the start.
+    pub(crate) fn count_from_zero(&self, rules: &[Arc<Rule>]) {
+        self.decisions.add(rules);
     }
 
     /// Counts how long one decision took.

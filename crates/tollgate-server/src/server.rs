@@ -1,4 +1,4 @@
-//! The service: two listeners and their life.
+//! The service: its listeners and their life.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
-use tollgate_config::{Config, TlsFiles};
+use tollgate_config::{Config, ListenerTls as ListenerFiles};
+use tollgate_envoy::RateLimiter;
 
 use crate::accept::Bounds;
 use crate::app::App;
@@ -22,7 +23,7 @@ use crate::live::Live;
 use crate::reload::{self, Reload};
 use crate::tls::ListenerTls;
 use crate::tokens::Tokens;
-use crate::{accept, admin, http, live};
+use crate::{accept, admin, grpc, http, live};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,11 +46,14 @@ const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
 #[derive(Debug)]
 pub struct Server {
     http: TcpListener,
+    grpc: Option<TcpListener>,
     admin: TcpListener,
-    http_tls: Option<Arc<ListenerTls>>,
-    admin_tls: Option<Arc<ListenerTls>>,
+    /// Of http, grpc and admin.
+    tls: [Option<Arc<ListenerTls>>; 3],
     http_addr: SocketAddr,
+    grpc_addr: Option<SocketAddr>,
     admin_addr: SocketAddr,
+    envoy: RateLimiter,
     drain_timeout: Duration,
     reload: Reload,
     app: Arc<App>,
@@ -69,7 +73,7 @@ impl Server {
     /// configured.
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
         let backend = Backend::new(&config.store)?;
-        let limiter = backend.limiter(&config.rules)?;
+        let limiter = backend.limiter(config)?;
         let live = Live::start(config, limiter.clone()).await?;
         let server = Self::listen(config, limiter, backend, live).await?;
         if let Err(error) = server.app.backend.ping().await {
@@ -96,18 +100,28 @@ impl Server {
         live: Live,
     ) -> Result<Self, ServeError> {
         let tokens = Tokens::new(&config.admin_tokens)?;
-        let http_tls = tls("http", config.tls.http.as_ref())?;
-        let admin_tls = tls("admin", config.tls.admin.as_ref())?;
+        let tls = [
+            tls("http", config.tls.http.as_ref())?,
+            tls("grpc", config.tls.grpc.as_ref())?,
+            tls("admin", config.tls.admin.as_ref())?,
+        ];
         let (http, http_addr) = listen("http", config.listen.http).await?;
+        let (grpc, grpc_addr) = match config.listen.grpc {
+            Some(address) => Some(listen("grpc", address).await?).unzip(),
+            None => (None, None),
+        };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
         let app = Arc::new(App::new(config, limiter, backend, live, tokens));
+        let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
         Ok(Self {
             http,
+            grpc,
             admin,
-            http_tls,
-            admin_tls,
+            tls,
             http_addr,
+            grpc_addr,
             admin_addr,
+            envoy,
             drain_timeout: DRAIN_TIMEOUT,
             reload: Reload::new(),
             app,
@@ -125,6 +139,12 @@ impl Server {
     /// Returns the address of the check API and forward auth, with the port that was taken.
     pub const fn http_addr(&self) -> SocketAddr {
         self.http_addr
+    }
+
+    /// Returns the address of Envoy's rate limit protocol, with the port that was taken, unless it
+    /// is off.
+    pub const fn grpc_addr(&self) -> Option<SocketAddr> {
+        self.grpc_addr
     }
 
     /// Returns the address of health and metrics, with the port that was taken.
@@ -159,11 +179,13 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, admin, http_tls, admin_tls, app, drain_timeout, reload, .. } = self;
-        let (stop_http, mut http) = spawn(http, http::router(&app), BOUNDS, http_tls.clone());
-        let (stop_admin, mut admin) =
-            spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls.clone());
-        let listeners = [http_tls, admin_tls].into_iter().flatten().collect();
+        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, .. } = self;
+        let listeners = tls.iter().flatten().cloned().collect();
+        let [http_tls, grpc_tls, admin_tls] = tls;
+        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
+        let (router, health) = grpc::router(envoy).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
         tokio::select! {
             () = shutdown => {}
             // Neither ends by itself.
@@ -173,7 +195,18 @@ impl Server {
         app.stop();
         tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
-        if timeout(drain_timeout, &mut http).await.is_err() {
+        if let Some(stop_grpc) = stop_grpc {
+            // Envoy is told by the end of its connection, others by their health checks.
+            health.stop().await;
+            stop_grpc.send_replace(true);
+        }
+        let drained = async {
+            let _ = http.await;
+            if let Some(grpc) = grpc {
+                let _ = grpc.await;
+            }
+        };
+        if timeout(drain_timeout, drained).await.is_err() {
             tracing::warn!(
                 drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX),
                 "requests in flight took too long and were given up"
@@ -197,9 +230,8 @@ impl Server {
 /// [`ServeError`] if the store cannot be made as configured, or does not answer, or the rules come
 /// from elsewhere and there are none.
 pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
-    let backend = Backend::new(&config.store)?;
-    backend.ping().await?;
-    let limiter = backend.limiter(&config.rules)?;
+    let backend = Backend::connect(&config.store).await?;
+    let limiter = backend.limiter(config)?;
     // What the service keeps for its next start is its own.
     let mut stateless = config.clone();
     stateless.state_dir = None;
@@ -210,7 +242,7 @@ pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
 
 fn tls(
     listener: &'static str,
-    files: Option<&TlsFiles>,
+    files: Option<&ListenerFiles>,
 ) -> Result<Option<Arc<ListenerTls>>, ServeError> {
     let tls = files.map(|files| ListenerTls::new(listener, files)).transpose();
     Ok(tls.map_err(|problem| ServeError::tls(listener, problem))?.map(Arc::new))

@@ -11,12 +11,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
-use tollgate_config::TlsFiles;
+use tollgate_config::ListenerTls as ListenerFiles;
 
 /// The certificate of one listener, which may be replaced while it listens.
 pub(crate) struct ListenerTls {
     listener: &'static str,
-    files: TlsFiles,
+    files: ListenerFiles,
     current: ArcSwap<Current>,
 }
 
@@ -31,7 +31,7 @@ struct Current {
 pub(crate) struct TlsError(String);
 
 impl ListenerTls {
-    pub(crate) fn new(listener: &'static str, files: &TlsFiles) -> Result<Self, TlsError> {
+    pub(crate) fn new(listener: &'static str, files: &ListenerFiles) -> Result<Self, TlsError> {
         let current = Current::read(files)?;
         Ok(Self { listener, files: files.clone(), current: ArcSwap::from_pointee(current) })
     }
@@ -62,7 +62,7 @@ impl ListenerTls {
 }
 
 impl Current {
-    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+    fn read(files: &ListenerFiles) -> Result<Self, TlsError> {
         let read = read_all(files)?;
         let [cert, key, rest @ ..] = read.as_slice() else {
             return Err(TlsError("there is no certificate".to_owned()));
@@ -112,7 +112,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn read_all(files: &TlsFiles) -> Result<Vec<Vec<u8>>, TlsError> {
+fn read_all(files: &ListenerFiles) -> Result<Vec<Vec<u8>>, TlsError> {
     let paths = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
     paths.into_iter().flatten().map(|path: &PathBuf| read(path)).collect()
 }

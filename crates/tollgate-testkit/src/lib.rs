@@ -57,7 +57,9 @@
 //! **4. What no timeline can show.** That concurrent calls equal some serial order (G6), that
 //! several charges are spent together or not at all (G7), and that only full buckets are dropped
 //! (G5, G9) is for tests of the store itself. For stores in Redis, [`RedisServer`] gives each test a
-//! server that it can pause, kill and restart, and [`RedisCluster`] several that share the slots.
+//! server that it can pause, kill and restart, [`RedisCluster`] several that share the slots, and
+//! [`RedisSentinel`] a primary, a replica and the sentinels that fail over. [`FaultProxy`] stands
+//! between a store and a server and does what networks do.
 //!
 //! # The command
 //!
@@ -77,12 +79,17 @@
 //! # Features
 //!
 //! `cli` (on by default) builds the command and needs the stores of Tollgate; libraries that only
-//! test their own store turn it off.
+//! test their own store turn it off. `tls` adds certificates, and servers that listen with them.
 
+#[cfg(all(unix, feature = "tls"))]
+pub mod certificates;
 pub mod conformance;
+pub mod fault_proxy;
 pub mod model;
 #[cfg(unix)]
 pub mod redis_cluster;
+#[cfg(unix)]
+pub mod redis_sentinel;
 #[cfg(unix)]
 pub mod redis_server;
 pub mod timeline;
@@ -90,8 +97,11 @@ pub mod timeline;
 mod answer;
 
 pub use crate::answer::Answer;
+pub use crate::fault_proxy::FaultProxy;
 pub use crate::model::Model;
 #[cfg(unix)]
 pub use crate::redis_cluster::RedisCluster;
+#[cfg(unix)]
+pub use crate::redis_sentinel::RedisSentinel;
 #[cfg(unix)]
 pub use crate::redis_server::RedisServer;

@@ -15,7 +15,7 @@
 //! 3. Before the instant of the last write, by at most the skew, the bucket stands still. Further
 //!    back, that instant moves to now with all that counted at it.
 //! 4. A reservation is a spending that is noted under its ticket, once; settling it gives back
-//!    what was reserved too much, if it still counts, or takes what was reserved too little as far as it is there, and
+//!    what was reserved too much, if it still counts and nobody has queued behind it, or takes what was reserved too little as far as it is there, and
 //!    removes the note. A refund under a ticket is noted likewise, until everything spent before
 //!    it has stopped to count, but for ten minutes at least and a day at most.
 //!
@@ -211,6 +211,7 @@ impl Model {
             }
             Operation::Reserve { ttl } => self.notes.reserve(contents_now, charge, ttl, now),
             Operation::Settle => self.notes.settle(contents_now, charge, now),
+            Operation::Take => take(contents_now, charge),
             // An operation that the rules do not know yet changes nothing.
             _ => look(contents_now, charge),
         };
@@ -268,6 +269,15 @@ fn spend(contents: &mut dyn Contents, charge: &Charge<'_>) -> Answer {
             }
         }
     }
+}
+
+fn take(contents: &mut dyn Contents, charge: &Charge<'_>) -> Answer {
+    let delay = contents.delay();
+    let units = charge.cost.units().min(contents.remaining());
+    if units > 0 {
+        contents.take(units);
+    }
+    Answer::Allow { remaining: contents.remaining(), reset_after: contents.reset_after(), delay }
 }
 
 fn look(contents: &dyn Contents, charge: &Charge<'_>) -> Answer {

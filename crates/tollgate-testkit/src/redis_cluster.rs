@@ -1,4 +1,4 @@
-//! A Redis Cluster of the test's own: real processes on free loopback ports, without replicas.
+//! A Redis Cluster of the test's own: real processes on free loopback ports.
 //!
 //! Each node is a [`RedisServer`] with an even part of the slots. Redis lets no node of a cluster
 //! answer within two seconds of its start, so a cluster is slow to begin with: share one among the
@@ -36,12 +36,13 @@ const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A running Redis Cluster of primaries that nobody else uses.
+/// A running Redis Cluster that nobody else uses.
 ///
 /// See the [module docs](self) for an example. Dropping it ends its nodes.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    replicas: Vec<RedisServer>,
 }
 
 impl RedisCluster {
@@ -72,18 +73,42 @@ impl RedisCluster {
                 format!("a cluster of {nodes} nodes cannot be: give 1 to {SLOTS}"),
             ));
         }
-        let node = builder.clone().args_before(&[
-            "--cluster-enabled",
-            "yes",
-            "--cluster-announce-ip",
-            "127.0.0.1",
-            "--cluster-node-timeout",
-            "5000",
-        ]);
+        let node = node_of(builder);
         let nodes = (0..nodes).map(|_| node.clone().start_node()).collect::<io::Result<_>>()?;
-        let cluster = Self { nodes };
+        let cluster = Self { nodes, replicas: Vec::new() };
         cluster.introduce()?;
         cluster.wait_until_complete()?;
+        Ok(cluster)
+    }
+
+    /// As [`start_with`](Self::start_with), and gives each node a replica, which takes over by itself
+    /// when its node has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with_replicas(nodes: usize, builder: &redis_server::Builder) -> io::Result<Self> {
+        let mut cluster = Self::start_with(nodes, builder)?;
+        // Redis waits five seconds for more replicas otherwise.
+        let replica = node_of(builder).args_before(&["--repl-diskless-sync-delay", "0"]);
+        for node in &cluster.nodes {
+            let replica = replica.clone().start_node()?;
+            replica.command(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string()])?;
+            cluster.replicas.push(replica);
+        }
+        cluster.wait_until_complete()?;
+        let every = || cluster.nodes.iter().zip(&cluster.replicas);
+        for (node, replica) in every() {
+            let id = node.command(&["CLUSTER", "MYID"])?;
+            replica.command(&["CLUSTER", "REPLICATE", id.text().unwrap_or_default()])?;
+        }
+        for (_, replica) in every() {
+            wait_for(replica, || {
+                let info = replica.command(&["INFO", "replication"])?;
+                let is_up = |text: &str| text.lines().any(|l| l == "master_link_status:up");
+                Ok(info.text().is_some_and(is_up))
+            })?;
+        }
         Ok(cluster)
     }
 
@@ -99,6 +124,11 @@ impl RedisCluster {
     /// If there is no such node.
     pub fn node(&self, index: usize) -> &RedisServer {
         &self.nodes[index]
+    }
+
+    /// Returns the replicas, each in the place of its node.
+    pub fn replicas(&self) -> &[RedisServer] {
+        &self.replicas
     }
 
     /// Returns `redis://127.0.0.1:PORT` of the first node.
@@ -179,22 +209,8 @@ impl RedisCluster {
     }
 
     fn wait_until_complete(&self) -> io::Result<()> {
-        let deadline = Instant::now() + AGREEMENT_DEADLINE;
-        for node in &self.nodes {
-            while !self.is_complete_to(node)? {
-                if Instant::now() >= deadline {
-                    let info = node.command(&["CLUSTER", "INFO"])?;
-                    return Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!(
-                            "the cluster is not complete after {AGREEMENT_DEADLINE:?}; \
-                             {} says: {info:?}",
-                            node.address()
-                        ),
-                    ));
-                }
-                pause();
-            }
+        for node in self.nodes.iter().chain(&self.replicas) {
+            wait_for(node, || self.is_complete_to(node))?;
         }
         Ok(())
     }
@@ -202,10 +218,41 @@ impl RedisCluster {
     fn is_complete_to(&self, node: &RedisServer) -> io::Result<bool> {
         let info = node.command(&["CLUSTER", "INFO"])?;
         let says = |line: &str| info.text().is_some_and(|text| text.lines().any(|l| l == line));
+        let known = self.nodes.len() + self.replicas.len();
         Ok(says("cluster_state:ok")
             && says(&format!("cluster_slots_ok:{SLOTS}"))
-            && says(&format!("cluster_known_nodes:{}", self.nodes.len())))
+            && says(&format!("cluster_known_nodes:{known}")))
     }
+}
+
+fn node_of(builder: &redis_server::Builder) -> redis_server::Builder {
+    builder.clone().args_before(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-announce-ip",
+        "127.0.0.1",
+        "--cluster-node-timeout",
+        "5000",
+    ])
+}
+
+/// Waits for what a node says sooner or later.
+fn wait_for(node: &RedisServer, is_so: impl Fn() -> io::Result<bool>) -> io::Result<()> {
+    let deadline = Instant::now() + AGREEMENT_DEADLINE;
+    while !is_so()? {
+        if Instant::now() >= deadline {
+            let info = node.command(&["CLUSTER", "INFO"])?;
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "the cluster is not complete after {AGREEMENT_DEADLINE:?}; {} says: {info:?}",
+                    node.address()
+                ),
+            ));
+        }
+        pause();
+    }
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "what is waited for happens in other processes")]

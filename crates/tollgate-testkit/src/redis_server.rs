@@ -35,13 +35,16 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 pub use self::resp::Reply;
 
-use self::process::{Process, StartError};
+use self::process::{Launch, Process, StartError};
+#[cfg(feature = "tls")]
+use crate::certificates::{Certificates, ClientCertificate};
 
 /// The environment variable that names the binary to run.
 pub const BINARY_VARIABLE: &str = "TOLLGATE_REDIS_SERVER";
@@ -64,6 +67,8 @@ pub struct RedisServer {
     process: Option<Process>,
     builder: Builder,
     port: u16,
+    #[cfg(feature = "tls")]
+    tls_port: Option<u16>,
     dir: TempDir,
 }
 
@@ -71,8 +76,17 @@ pub struct RedisServer {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     binary: Option<OsString>,
+    /// What is in the file that is given ahead of the arguments.
+    config: Option<String>,
+    password: Option<String>,
+    has_socket: bool,
     args: Vec<OsString>,
+    #[cfg(feature = "tls")]
+    tls: Option<(Certificates, ClientCertificate)>,
 }
+
+/// The name of the unix socket in the directory of a server.
+const SOCKET: &str = "redis.sock";
 
 impl Builder {
     /// Appends one command line argument, after those of the fixture, which it may override.
@@ -93,6 +107,37 @@ impl Builder {
     /// Puts arguments before those that were given, which may override them.
     pub(crate) fn args_before(mut self, args: &[&str]) -> Self {
         self.args.splice(..0, args.iter().map(OsString::from));
+        self
+    }
+
+    /// Sets the password of the default user, which [`RedisServer::command`] gives.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        let password = password.into();
+        self.args.extend(["--requirepass", &password].map(OsString::from));
+        self.password = Some(password);
+        self
+    }
+
+    /// Has the server listen on a unix socket as well.
+    #[must_use]
+    pub fn unix_socket(mut self) -> Self {
+        self.has_socket = true;
+        self
+    }
+
+    /// Has the server listen on a second port for TLS, with a certificate of `certificates` for
+    /// `localhost` and `127.0.0.1`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates, client: ClientCertificate) -> Self {
+        self.tls = Some((certificates.clone(), client));
+        self
+    }
+
+    /// Puts a file with this text ahead of the arguments.
+    pub(crate) fn config(mut self, text: String) -> Self {
+        self.config = Some(text);
         self
     }
 
@@ -118,17 +163,26 @@ impl Builder {
     }
 
     fn start_on_one_of(self, free_port: fn() -> io::Result<u16>) -> io::Result<RedisServer> {
-        let dir = tempfile::Builder::new().prefix("tollgate-redis-").tempdir()?;
+        let mut dir = tempfile::Builder::new().prefix("tollgate-redis-").tempdir()?;
         let mut attempt = 1;
         loop {
-            let port = free_port()?;
-            match Process::start(self.binary_or_default(), &self.args, dir.path(), port) {
+            let mut server = RedisServer {
+                process: None,
+                port: free_port()?,
+                #[cfg(feature = "tls")]
+                tls_port: self.tls.is_some().then(self::free_port).transpose()?,
+                builder: self.clone(),
+                dir,
+            };
+            match server.launch(Process::start)? {
                 Ok(process) => {
-                    return Ok(RedisServer { process: Some(process), builder: self, port, dir });
+                    server.process = Some(process);
+                    return Ok(server);
                 }
                 Err(StartError::PortTaken(_)) if attempt < PORT_ATTEMPTS => attempt += 1,
                 Err(StartError::PortTaken(error) | StartError::Other(error)) => return Err(error),
             }
+            dir = server.dir;
         }
     }
 
@@ -170,6 +224,17 @@ impl RedisServer {
     /// Returns `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
+    }
+
+    /// Returns the path of the unix socket, if the builder asked for one.
+    pub fn socket(&self) -> Option<PathBuf> {
+        self.builder.has_socket.then(|| self.dir.path().join(SOCKET))
+    }
+
+    /// Returns the port for TLS on 127.0.0.1, if the builder was given certificates.
+    #[cfg(feature = "tls")]
+    pub fn tls_port(&self) -> Option<u16> {
+        self.tls_port
     }
 
     /// Returns the process id, or `None` after [`kill`](Self::kill).
@@ -216,11 +281,50 @@ impl RedisServer {
     /// As [`start`](Self::start). If the port is not free, which this retries for 10 s.
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill()?;
-        let binary = self.builder.binary_or_default();
-        let process = Process::start_on(&binary, &self.builder.args, self.dir.path(), self.port)?;
-        self.process = Some(process);
+        self.process = Some(self.launch(Process::start_again)??);
         Ok(())
     }
+
+    /// Starts the process, or fails because its file could not be written.
+    fn launch<T>(&self, start: impl FnOnce(Launch<'_>) -> T) -> io::Result<T> {
+        let dir = self.dir.path();
+        let config = match &self.builder.config {
+            None => None,
+            Some(text) => {
+                let path = dir.join("redis.conf");
+                // A sentinel writes to its file what it has learned.
+                if !path.exists() {
+                    std::fs::write(&path, text)?;
+                }
+                Some(path)
+            }
+        };
+        let mut args = Vec::new();
+        if let Some(socket) = self.socket() {
+            args.extend(["--unixsocket".into(), socket.into_os_string()]);
+        }
+        self.add_tls(&mut args);
+        args.extend_from_slice(&self.builder.args);
+        Ok(start(Launch {
+            binary: &self.builder.binary_or_default(),
+            config: config.as_deref(),
+            args: &args,
+            dir,
+            port: self.port,
+        }))
+    }
+
+    #[cfg(feature = "tls")]
+    fn add_tls(&self, args: &mut Vec<OsString>) {
+        let (Some((certificates, client)), Some(port)) = (&self.builder.tls, self.tls_port) else {
+            return;
+        };
+        args.extend(["--tls-port".into(), port.to_string().into()]);
+        args.extend(certificates.server_args(*client));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn add_tls(&self, _: &mut Vec<OsString>) {}
 
     /// Sends one command on a connection of its own and returns the reply.
     ///
@@ -230,7 +334,7 @@ impl RedisServer {
     /// [`io::ErrorKind::ConnectionRefused`] when it was killed; [`io::ErrorKind::Other`] with
     /// Redis' own text when the server answers with an error.
     pub fn command(&self, words: &[&str]) -> io::Result<Reply> {
-        resp::call(self.address(), words, COMMAND_TIMEOUT)
+        resp::call(self.address(), self.builder.password.as_deref(), words, COMMAND_TIMEOUT)
     }
 
     fn running(&self) -> io::Result<&Process> {

@@ -73,6 +73,38 @@ fn the_memory_store_passes_with_exit_code_0() {
     every_file_is_ok("memory");
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_with_tls_is_tested_with_the_certificates_of_the_options() {
+    use tollgate_testkit::certificates::{Certificates, ClientCertificate};
+
+    let certificates = Certificates::generate().unwrap();
+    let server = RedisServer::builder().tls(&certificates, ClientCertificate::Needed);
+    let server = server.start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let client = certificates.client();
+    let ca = file("ca.pem", certificates.ca());
+    let cert = file("client.pem", client.certificate());
+    let key = file("client.key", client.private_key());
+    let url = format!("rediss://localhost:{}", server.tls_port().unwrap());
+    let cases = cases("token_bucket");
+    let args = ["--store", &url, "--functions", "--ca", &ca, &cases];
+    let output = conformance(&args);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("certificate"), "{}", output.stderr);
+    let output = conformance(&[&args[..], &["--cert", &cert, "--key", &key]].concat());
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{}", output.stdout);
+    let absent = dir.path().join("absent.pem").display().to_string();
+    let output = conformance(&["--store", &url, "--ca", &absent, &cases]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.stderr.contains("cannot read") && output.stderr.contains("absent.pem"));
+}
+
 #[test]
 fn the_redis_store_passes_with_exit_code_0_and_no_key_is_left() {
     let server = RedisServer::start().unwrap();
@@ -168,7 +200,11 @@ fn wrong_arguments_give_exit_code_2() {
     }
     let output = conformance(&["--store", "postgres://x", "x.json"]);
     assert_eq!(output.code, Some(2));
-    assert!(output.stderr.contains("give `memory`, `redis://HOST:PORT` or"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("give `memory`, `redis://HOST:PORT`, `redis+cluster:"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

@@ -143,6 +143,11 @@ impl Extractor {
         attributes
     }
 
+    /// Tells whether `ip` is made from the peer's address.
+    pub(crate) fn finds_ip(&self) -> bool {
+        self.sources.iter().any(|(name, source)| name == "ip" && matches!(source, Source::Ip(_)))
+    }
+
     fn set(mut self, attribute: impl Into<Cow<'static, str>>, source: Source) -> Self {
         let attribute = attribute.into();
         match self.sources.iter_mut().find(|(name, _)| *name == attribute) {

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 
 use crate::extractor::Extractor;
 use crate::headers::HeaderFormat;
+use crate::peer_watch::PeerWatch;
 use crate::response::ProblemResponse;
 use crate::service::RateLimit;
 
@@ -33,6 +34,7 @@ pub(crate) struct Settings {
     /// `None` waits for nothing but the delay of a leaky bucket.
     pub(crate) max_wait: Option<Duration>,
     pub(crate) headers: HeaderFormat,
+    pub(crate) peers: PeerWatch,
 }
 
 /// What one request costs.
@@ -64,6 +66,7 @@ impl RateLimitLayer {
             cost: RequestCost::Fixed(Cost::ONE),
             max_wait: None,
             headers: HeaderFormat::default(),
+            peers: PeerWatch::default(),
         };
         Self { limiter, settings, rejection: ProblemResponse }
     }

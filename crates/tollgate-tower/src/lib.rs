@@ -40,9 +40,9 @@
 //!
 //! - **The peer's address has to be told.** With axum, serve by
 //!   `into_make_service_with_connect_info::<SocketAddr>()` and enable the feature `axum`; otherwise
-//!   put a [`PeerAddr`] into the extensions of every request. Without either a request has no `ip`,
-//!   and rules that key on it do not apply, unless they say
-//!   [`Missing::Share`](tollgate::Missing::Share).
+//!   put a [`PeerAddr`] into the extensions of every request. **Without either a request has no `ip`,
+//!   and rules that key on it limit nothing**, unless they say
+//!   [`Missing::Share`](tollgate::Missing::Share). A warning is logged once then.
 //! - **Behind a proxy all clients have the proxy's address**, until [`ClientIp::trust`] names it.
 //!   See [`client_ip`] for what is believed and what is not.
 //! - **The path is matched as it was sent.** `/login` does not match `/login/`, `//login` or
@@ -188,6 +188,7 @@ mod future;
 mod grpc;
 mod layer;
 mod peer_addr;
+mod peer_watch;
 mod rejection;
 mod response;
 mod service;

@@ -68,6 +68,9 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (head, body) = request.into_parts();
         let attributes = self.settings.extractor.attributes(&head);
+        if self.settings.extractor.finds_ip() {
+            self.settings.peers.look(&attributes, &self.limiter);
+        }
         let cost = self.settings.cost.of(&head);
         let (limiter, max_wait) = (self.limiter.clone(), self.settings.max_wait);
         let entry = async move {

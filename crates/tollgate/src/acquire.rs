@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate_core::{Algorithm, Attributes, Cost, Operation, StoreError, StoreErrorKind};
+use tokio::time::{Instant, sleep, timeout_at};
+use tollgate_core::{Attributes, Cost, Operation};
 
-use crate::charged::AllCharged;
+use crate::attempt::{Attempt, Request, Wait};
 use crate::error::CheckError;
-use crate::hold::draw_ticket;
 use crate::limiter::Limiter;
-use crate::permit::{Permit, Spent, Taken};
+use crate::permit::{Permit, Spent};
 use crate::verdict::Verdict;
-
-/// How soon a waiter for a slot looks again if nothing in this process wakes it: another process
-/// may have released one.
-const SLOT_POLL: Duration = Duration::from_millis(25);
 
 /// What [`Limiter::acquire`] or [`Limiter::enter`] came to.
 #[derive(Debug)]
@@ -29,6 +23,12 @@ pub struct Acquisition {
 impl Acquisition {
     const fn refused(verdict: Verdict) -> Self {
         Self { verdict, permit: None, granted: false }
+    }
+
+    /// Of a request that neither waits nor holds anything.
+    pub(crate) fn decided(verdict: Verdict) -> Self {
+        let granted = verdict.is_allowed();
+        Self { verdict, permit: None, granted }
     }
 
     /// Tells whether the request may go on. If not, nothing was spent.
@@ -70,11 +70,14 @@ impl Limiter {
     /// Waits until a request may go on, for at most `max_wait`, then spends its cost and takes its
     /// slots.
     ///
-    /// Within this process, callers of the same bucket are served first come, first served; with
-    /// several rules that is the bucket of the finest. A request that cannot be served in time is
-    /// refused at once, and a `max_wait` of zero never waits. A leaky bucket's delay is waited out
-    /// here, so that callers start evenly spaced. Where a concurrency rule applies the acquisition
-    /// has a [`Permit`].
+    /// Within this process, those who wait for the same bucket are served first come, first served.
+    /// A request that cannot be served in time is refused as soon as that is known, which for the
+    /// buckets is at once, and a `max_wait` of zero never waits. A leaky bucket's delay is waited
+    /// out here, so that callers start evenly spaced. Where a concurrency rule applies the
+    /// acquisition has a [`Permit`]. A cost of 0 takes nothing and waits for nothing.
+    ///
+    /// Rules that change meanwhile hold for those who wait. A shadow rule is charged once, however
+    /// often the enforced rules are asked.
     ///
     /// # Errors
     ///
@@ -82,8 +85,9 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, what it took is given back: at once on a store in memory, else in
-    /// the background.
+    /// If the future is dropped, what it took is given back as far as it still counts: at once on a
+    /// store in memory, else in the background. A place in the middle of a leaky bucket's queue
+    /// stays empty.
     ///
     /// # Panics
     ///
@@ -117,44 +121,50 @@ impl Limiter {
         cost: Cost,
         max_wait: Duration,
     ) -> Result<Acquisition, CheckError> {
-        let charged = self.charged(attributes, cost)?;
-        let Some(finest) = charged.last() else {
-            let verdict = self.decide(Operation::Spend, &charged, None).await?;
-            return Ok(Acquisition { verdict, permit: None, granted: true });
-        };
-        let (key, units) = (finest.key.clone(), finest.cost.units());
+        let mut request = Request::new(self, attributes, cost)?;
+        if request.takes_nothing() {
+            return request.looked().await;
+        }
         let now = Instant::now();
         let deadline = now.checked_add(max_wait).unwrap_or(now + Duration::from_secs(86_400 * 365));
-        if !self.lines().is_waited_for(&key) {
-            match self.attempt(attributes, &charged, deadline).await? {
-                Attempt::Passed(verdict, spent) => return start(verdict, spent).await,
-                Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
-                Attempt::Waits(_) => {}
-            }
-        }
-        let place = self.lines().join(&key, units);
-        if place.ahead > 0 {
-            let look = self.decide(Operation::Look, &charged, None).await?;
-            if shortest_wait(&charged, &look, place.ahead) > max_wait {
-                return Ok(Acquisition::refused(look));
-            }
-        }
-        let Ok(turn) = timeout_at(deadline, place.line.turn.lock()).await else {
-            return Ok(Acquisition::refused(self.decide(Operation::Look, &charged, None).await?));
-        };
-        let (verdict, spent) = loop {
-            match self.attempt(attributes, &charged, deadline).await? {
-                Attempt::Passed(verdict, spent) => break (verdict, spent),
-                Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
-                Attempt::Waits(wait) => {
-                    let _ = timeout(wait, place.line.given_back.notified()).await;
+        let arrival = self.lines().arrive();
+        // Who comes behind others may not go before them.
+        let mut wait = request.waited_for().map(|key| Wait { key, until: now });
+        loop {
+            let Some(Wait { key, mut until }) = wait.take() else {
+                match request.attempt(deadline).await? {
+                    Attempt::Passed(verdict, spent) => return start(verdict, spent).await,
+                    Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
+                    Attempt::Waits(next) => wait = Some(next),
+                }
+                continue;
+            };
+            let place = self.lines().join(&key, request.units(&key), arrival);
+            if place.ahead > 0 {
+                let look = request.look().await?;
+                let left = deadline.saturating_duration_since(Instant::now());
+                if request.shortest_wait(&look, &place) > left {
+                    return Ok(Acquisition::refused(look));
                 }
             }
-        };
-        // What this one waits out from here on is spent, so nobody has to wait for it in line.
-        drop(turn);
-        drop(place);
-        start(verdict, spent).await
+            if timeout_at(deadline, place.turn()).await.is_err() {
+                return Ok(Acquisition::refused(request.look().await?));
+            }
+            while wait.is_none() {
+                let _ = timeout_at(until, place.given_back()).await;
+                match request.attempt(deadline).await? {
+                    Attempt::Passed(verdict, spent) => {
+                        // What it waits out from here on is spent, so nobody waits for it in line.
+                        drop(place);
+                        return start(verdict, spent).await;
+                    }
+                    Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
+                    Attempt::Waits(next) if next.key == place.key() => until = next.until,
+                    // Another bucket is in the way: there are others here who do not need that one.
+                    Attempt::Waits(next) => wait = Some(next),
+                }
+            }
+        }
     }
 
     /// Lets a request in if it may go on now: spends its cost, takes its slots, and waits out a
@@ -201,137 +211,20 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Acquisition, CheckError> {
-        let charged = self.charged(attributes, cost)?;
-        if charged.iter().all(|one| !one.counts_slots() && one.delay_max().is_zero()) {
-            let verdict = self.decide(Operation::Spend, &charged, None).await?;
-            let granted = verdict.is_allowed();
-            return Ok(Acquisition { verdict, permit: None, granted });
+        let request = Request::new(self, attributes, cost)?;
+        if request.takes_nothing() {
+            return request.looked().await;
         }
-        let (verdict, spent) = self.spend_cancellable(attributes, &charged).await?;
+        if request.charged().iter().all(|one| !one.counts_slots() && one.delay_max().is_zero()) {
+            let verdict = self.decide(Operation::Spend, request.charged(), None).await?;
+            return Ok(Acquisition::decided(verdict));
+        }
+        let (verdict, spent) = request.spend(request.charged()).await?;
         if verdict.is_allowed() {
             return start(verdict, spent).await;
         }
         Ok(Acquisition::refused(verdict))
     }
-
-    /// Spends if the request may go on before `deadline`.
-    async fn attempt(
-        &self,
-        request: &Attributes,
-        charged: &AllCharged,
-        deadline: Instant,
-    ) -> Result<Attempt, CheckError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // Where a delay may be too long it is looked up first, so that no place in the queue is
-        // taken and given back, which would delay others.
-        if charged.iter().any(|one| one.delay_max() > left) {
-            let look = self.decide(Operation::Look, charged, None).await?;
-            if look.is_allowed() && look.delay() > left {
-                return Ok(Attempt::Refused(look));
-            }
-        }
-        let (verdict, spent) = self.spend_cancellable(request, charged).await?;
-        Ok(match longest_wait(&verdict) {
-            None if verdict.is_allowed() && verdict.delay() <= left => {
-                Attempt::Passed(verdict, spent)
-            }
-            Some(Wait { units, slots })
-                if units <= left && (slots.is_zero() || !left.is_zero()) =>
-            {
-                // A slot may be released at any time, also by another process.
-                let slots = slots.min(SLOT_POLL);
-                Attempt::Waits(units.max(slots).min(left))
-            }
-            _ => Attempt::Refused(verdict),
-        })
-    }
-
-    /// Spends, and gives a guard that refunds unless it is kept. The call runs to its end even if
-    /// the caller goes away meanwhile, since only then it is known whether it spent.
-    async fn spend_cancellable(
-        &self,
-        request: &Attributes,
-        charged: &AllCharged,
-    ) -> Result<(Verdict, Option<Spent>), CheckError> {
-        let ticket = draw_ticket();
-        let (limiter, request, charged) = (self.clone(), request.clone(), charged.clone());
-        let spend = async move {
-            let verdict = limiter.decide(Operation::Spend, &charged, Some(ticket)).await;
-            let failure =
-                verdict.as_ref().map_or_else(CheckError::store_failure, Verdict::store_failure);
-            if let Some(StoreErrorKind::Timeout | StoreErrorKind::Unavailable) = failure {
-                let slots: AllCharged =
-                    charged.iter().filter(|one| one.counts_slots()).cloned().collect();
-                if !slots.is_empty() {
-                    let (limiter, request) = (limiter.clone(), request.clone());
-                    let unheard =
-                        Taken { limiter, request, charged: slots, ticket, locally: false };
-                    unheard.release_unheard();
-                }
-            }
-            let verdict = verdict?;
-            let spent = verdict.is_allowed().then(|| {
-                let locally = verdict.store_failure().is_some();
-                // A shadow rule that says deny has taken nothing.
-                let said = charged.into_iter().zip(verdict.rules());
-                let charged = said.filter(|(_, said)| said.decision().is_allow());
-                let charged = charged.map(|(one, _)| one).collect();
-                Spent::new(Taken { limiter, request, charged, ticket, locally })
-            });
-            Ok((verdict, spent))
-        };
-        if self.store().answers_at_once() {
-            return spend.await;
-        }
-        let (answer, answered) = oneshot::channel();
-        let running = self.background().begin();
-        tokio::spawn(async move {
-            // Nobody there to hear the answer: dropping it refunds what was spent.
-            let _ = answer.send(spend.await);
-            drop(running);
-        });
-        match answered.await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let text = "the runtime stopped before the store answered";
-                Err(CheckError::store(None, StoreError::new(StoreErrorKind::Unavailable, text)))
-            }
-        }
-    }
-}
-
-/// What one attempt came to.
-#[expect(clippy::large_enum_variant, reason = "it lives for one match")]
-enum Attempt {
-    Passed(Verdict, Option<Spent>),
-    /// It cannot go on in time.
-    Refused(Verdict),
-    /// It can after this wait, or when something is given back.
-    Waits(Duration),
-}
-
-/// The longest waits that the denials of a verdict ask for.
-struct Wait {
-    /// Exact: nothing but the time brings these units.
-    units: Duration,
-    /// At most: a release brings slots earlier.
-    slots: Duration,
-}
-
-/// What has to be waited for, or `None` if nothing has, or if no wait helps.
-fn longest_wait(verdict: &Verdict) -> Option<Wait> {
-    verdict.retry_after()?;
-    let mut wait = Wait { units: Duration::ZERO, slots: Duration::ZERO };
-    for denied in verdict.rules().iter().filter(|rule| !rule.rule().is_shadow()) {
-        let of_rule = denied.retry_after().unwrap_or_default();
-        let algorithm = denied.quota().map(|quota| quota.algorithm());
-        let longest = match algorithm {
-            Some(Algorithm::Concurrency { .. }) => &mut wait.slots,
-            _ => &mut wait.units,
-        };
-        *longest = of_rule.max(*longest);
-    }
-    Some(wait)
 }
 
 /// Waits out the delay of a request that may go on. If its slots are lost meanwhile, it may not, and
@@ -347,33 +240,4 @@ async fn start(verdict: Verdict, spent: Option<Spent>) -> Result<Acquisition, Ch
         }
     }
     Ok(Acquisition { verdict, permit: spent.and_then(Spent::keep), granted: true })
-}
-
-/// The shortest wait for a request behind `ahead` units, if those are served before it.
-///
-/// For the two buckets it follows from the time until the bucket is full, up to the rounding to
-/// whole ticks. Where units come back in windows only the request's own wait is known, and slots
-/// may be released at any time.
-fn shortest_wait(charged: &AllCharged, look: &Verdict, ahead: u64) -> Duration {
-    let own = match longest_wait(look) {
-        Some(wait) => wait.units,
-        None if look.is_allowed() => Duration::ZERO,
-        None => return Duration::MAX,
-    };
-    let Some((one, said)) = charged.last().zip(look.rules().last()) else { return own };
-    let Some(quota) = &one.quota else { return own };
-    let until_full = said.decision().reset_after();
-    let wait = match quota.algorithm() {
-        Algorithm::TokenBucket => {
-            let (wanted, burst) =
-                (ahead.saturating_add(one.cost.units()), u64::from(quota.burst()));
-            let beyond = quota.time_to_gain(wanted.saturating_sub(burst));
-            (until_full + beyond).saturating_sub(quota.time_to_gain(burst.saturating_sub(wanted)))
-        }
-        // A leaky bucket lets a request out when all before it has drained.
-        Algorithm::LeakyBucket => until_full + quota.time_to_gain(ahead),
-        _ => return own,
-    };
-    let rounding = 2 * Duration::from_micros(quota.tick_us().into());
-    own.max(wait.saturating_sub(rounding))
 }

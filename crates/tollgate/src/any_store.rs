@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, Timestamp};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tollgate_core::{Charge, Decisions, Operation, Store, StoreError, StoreErrorKind, Timestamp};
 use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
@@ -54,16 +58,19 @@ impl AnyStore {
         operation: Operation,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Duration,
     ) -> Result<Decisions, StoreError> {
         match &self.kind {
             Kind::Memory(store) => store.decide(operation, charges, now),
             #[cfg(feature = "redis")]
             Kind::Redis(store) => store.apply(operation, charges, now).await,
-            Kind::Custom(store) => store.apply_boxed(operation, charges, now).await,
+            Kind::Custom(store) => {
+                within(deadline, store.apply_boxed(operation, charges, now)).await
+            }
         }
     }
 
-    pub(crate) async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+    pub(crate) async fn reset(&self, keys: &[&str], deadline: Duration) -> Result<(), StoreError> {
         match &self.kind {
             Kind::Memory(store) => {
                 store.forget(keys);
@@ -71,7 +78,51 @@ impl AnyStore {
             }
             #[cfg(feature = "redis")]
             Kind::Redis(store) => store.reset(keys).await,
-            Kind::Custom(store) => store.reset_boxed(keys).await,
+            Kind::Custom(store) => within(deadline, store.reset_boxed(keys)).await,
+        }
+    }
+
+    /// Tells whether an operation on several buckets fails as a whole or not at all.
+    pub(crate) fn is_atomic(&self) -> bool {
+        match &self.kind {
+            Kind::Memory(_) => true,
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => !store.is_cluster(),
+            Kind::Custom(_) => false,
+        }
+    }
+
+    /// Tells whether the store counts the nodes that announce themselves.
+    pub(crate) const fn counts_nodes(&self) -> bool {
+        match self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Announces a node, and returns how many are alive, if the store counts them.
+    pub(crate) async fn announce(
+        &self,
+        node: &str,
+        now: Timestamp,
+    ) -> Option<Result<NonZeroU32, StoreError>> {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => Some(store.announce(node, now).await),
+            _ => {
+                let _ = (node, now);
+                None
+            }
+        }
+    }
+
+    /// Returns the Redis store, if it is one.
+    #[cfg(feature = "redis")]
+    pub const fn as_redis(&self) -> Option<&Arc<RedisStore>> {
+        match &self.kind {
+            Kind::Redis(store) => Some(store),
+            _ => None,
         }
     }
 }
@@ -109,6 +160,24 @@ impl From<Arc<RedisStore>> for AnyStore {
 }
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Waits for a store that may have no deadline of its own. Without a runtime nobody measures the
+/// time.
+async fn within<T>(deadline: Duration, answer: Boxed<'_, T>) -> Result<T, StoreError> {
+    if Handle::try_current().is_err() {
+        return answer.await;
+    }
+    match timeout(deadline, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StoreError::new(
+            StoreErrorKind::Timeout,
+            format!(
+                "the store did not answer within {deadline:?}: give it more time by store_timeout, \
+                 or see what it waits for"
+            ),
+        )),
+    }
+}
 
 /// [`Store`] as a trait object can offer it.
 trait BoxedStore: Send + Sync {

@@ -1,9 +1,11 @@
 //! How a limiter is put together.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate_core::{Rule, RuleError, RuleSet};
+use tollgate_core::{BreakerSettings, Rule, RuleError, RuleSet};
 use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
@@ -15,11 +17,30 @@ pub struct LimiterBuilder {
     rules: Vec<Rule>,
     store: Option<AnyStore>,
     clock: Arc<dyn Clock>,
+    breaker: BreakerSettings,
+    store_timeout: Duration,
+    nodes: NonZeroU32,
+}
+
+/// What a limiter is made of besides its rules.
+pub(crate) struct Setup {
+    pub(crate) store: AnyStore,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) breaker: BreakerSettings,
+    pub(crate) store_timeout: Duration,
+    pub(crate) nodes: NonZeroU32,
 }
 
 impl LimiterBuilder {
     pub(crate) fn new() -> Self {
-        Self { rules: Vec::new(), store: None, clock: Arc::new(SystemClock) }
+        Self {
+            rules: Vec::new(),
+            store: None,
+            clock: Arc::new(SystemClock),
+            breaker: BreakerSettings::default(),
+            store_timeout: Duration::from_millis(50),
+            nodes: NonZeroU32::MIN,
+        }
     }
 
     /// Adds a rule.
@@ -51,15 +72,47 @@ impl LimiterBuilder {
         self
     }
 
-    /// Makes the limiter.
+    /// Sets when a store that fails is not asked any more, and how often it is then probed. The
+    /// default is [`BreakerSettings::default`]. A store in memory is always asked.
+    #[must_use]
+    pub const fn breaker(mut self, settings: BreakerSettings) -> Self {
+        self.breaker = settings;
+        self
+    }
+
+    /// Sets the longest that an operation of a store of the application's own may take; the default
+    /// is 50 ms. It is then dropped, and counts as a timeout. A Redis store has a deadline of its
+    /// own.
+    ///
+    /// The time is measured by the current tokio runtime, which must have a timer; without a
+    /// runtime there is no deadline. A store that blocks its thread cannot be interrupted.
+    #[must_use]
+    pub const fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout;
+        self
+    }
+
+    /// Sets how many nodes share the budget as long as the store has not told; the default is 1.
+    ///
+    /// [`LocalShare::Auto`](crate::LocalShare::Auto) divides by the last number that a Redis store
+    /// told. This one counts before that, and for stores that tell none.
+    #[must_use]
+    pub const fn nodes(mut self, nodes: NonZeroU32) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Makes the limiter. Inside a tokio runtime it begins to announce itself to the store as one
+    /// of the nodes that share the budget, outside of one with the first request.
     ///
     /// # Errors
     ///
     /// [`RuleError`] if the rules cannot be; see [`RuleSet::new`].
     pub fn build(self) -> Result<Limiter, RuleError> {
         let rules = RuleSet::new(self.rules)?;
+        let Self { clock, breaker, store_timeout, nodes, .. } = self;
         let store = self.store.unwrap_or_else(|| MemoryStore::new().into());
-        Ok(Limiter::new(rules, store, self.clock))
+        Ok(Limiter::new(rules, Setup { store, clock, breaker, store_timeout, nodes }))
     }
 }
 
@@ -68,6 +121,9 @@ impl fmt::Debug for LimiterBuilder {
         f.debug_struct("LimiterBuilder")
             .field("rules", &self.rules)
             .field("store", &self.store)
+            .field("breaker", &self.breaker)
+            .field("store_timeout", &self.store_timeout)
+            .field("nodes", &self.nodes)
             .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,6 @@ use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ti
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::fallback;
 use crate::limiter::Limiter;
 use crate::verdict::{Mode, Verdict};
 
@@ -33,12 +32,7 @@ impl Limiter {
         match self.apply(operation, charged, ticket, now).await {
             Ok(decisions) => Ok(exact(charged, decisions)),
             Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
-            Err(error) => {
-                // A store in memory fails when it is full; a second one beside it would take as
-                // much memory again, so there is none (G9).
-                let local = (!self.store().answers_at_once()).then(|| self.local_store());
-                fallback::decide(local, operation, charged, ticket, now, error)
-            }
+            Err(error) => self.decide_by_policy(operation, charged, ticket, now, error),
         }
     }
 
@@ -55,6 +49,11 @@ impl Limiter {
             .map_err(|source| CheckError::store(None, source))
     }
 
+    /// Tells whether requests ask the store. While they do not, a probe does.
+    pub(crate) fn is_asked(&self) -> bool {
+        !(self.health().is_open() && self.keep_probing())
+    }
+
     /// Asks the store for the decisions on all that is not blocked.
     async fn apply(
         &self,
@@ -68,11 +67,27 @@ impl Limiter {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        let answer = self.store().apply(operation, &charges, now).await;
-        let (health, store) = (self.health(), self.store().kind());
+        if self.store().answers_at_once() {
+            let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
+            return answer.inspect_err(|error| {
+                self.health().note_failure(error);
+            });
+        }
+        self.keep_announcing();
+        if !self.is_asked() {
+            return Err(self.health().not_asked());
+        }
+        let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
         match &answer {
-            Ok(decisions) => health.note_answer(store, operation, decisions),
-            Err(error) => health.note_failure(store, error, now),
+            Ok(decisions) => {
+                self.health().note_answer(operation, decisions);
+                self.charge_debts();
+            }
+            Err(error) => {
+                if self.health().note_failure(error) {
+                    self.keep_probing();
+                }
+            }
         }
         answer
     }

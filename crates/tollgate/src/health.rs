@@ -1,86 +1,280 @@
-//! Whether the store answers, and what is logged about it.
+//! Whether the store answers, whether it is asked, and what is logged about it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate_core::{Decision, Operation, StoreError, StoreErrorKind, Timestamp};
+use tokio::time::Instant;
+use tollgate_core::{
+    Breaker, BreakerSettings, Decision, Operation, StoreError, StoreErrorKind, Timestamp,
+};
 
-/// How often a failure that concerns single keys is logged at most.
-const KEY_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+use crate::status::StatusChange;
+
+/// How often a failure that concerns single keys, or a store that fails now and then, is logged at
+/// most.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many changes are remembered for operators.
+const CHANGES_MAX: usize = 32;
 
 /// What the last answers of the store tell of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Health {
+    /// The word for the store in the log.
+    store: &'static str,
+    started: Instant,
+    /// Whether the store is not asked. The breaker's state, read by every request.
+    open: AtomicBool,
+    /// Whether the store as a whole fails. The failure's state, read by every answer.
+    failing: AtomicBool,
+    state: Mutex<State>,
+    /// When the store last answered, in microseconds after `started`; 0 for never.
+    last_answer_us: AtomicU64,
+    openings: AtomicU64,
+    key_warnings: Warnings,
+    failure_warnings: Warnings,
+}
+
+#[derive(Debug)]
+struct State {
+    breaker: Breaker,
     /// How the store as a whole fails, if it does.
-    failure: Mutex<Option<StoreErrorKind>>,
-    /// When a failure of a single key was last logged, in microseconds, 0 for never.
-    key_warned_us: AtomicU64,
-    /// How many such failures have not been logged since.
-    key_failures: AtomicU64,
+    failure: Option<Failure>,
+    /// When the breaker opened, if it is open.
+    opened: Option<Instant>,
+    /// The last changes, the oldest first.
+    changes: VecDeque<(Instant, StatusChange)>,
+}
+
+impl State {
+    fn note(&mut self, change: StatusChange) {
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((Instant::now(), change));
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    kind: StoreErrorKind,
+    /// Whether the log tells of it, so that it tells of its end too.
+    logged: bool,
+}
+
+/// What is logged now and then only.
+#[derive(Debug, Default)]
+struct Warnings {
+    /// When one was last logged, in microseconds after the start, plus 1; 0 for never.
+    last_us: AtomicU64,
+    /// How many have not been logged since.
+    held_back: AtomicU64,
+}
+
+impl Warnings {
+    /// Counts one, and tells how many are to be logged as one now, if any.
+    fn due(&self, now_us: u64) -> Option<u64> {
+        // Ordering: these guard no other memory; a race logs one line more or fewer.
+        self.held_back.fetch_add(1, Ordering::Relaxed);
+        let last_us = self.last_us.load(Ordering::Relaxed);
+        let interval_us = WARNING_INTERVAL.as_micros();
+        if last_us != 0 && u128::from(now_us.saturating_sub(last_us - 1)) < interval_us {
+            return None;
+        }
+        let next_us = now_us.saturating_add(1);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.last_us.compare_exchange(last_us, next_us, success, failure).ok()?;
+        Some(self.held_back.swap(0, Ordering::Relaxed))
+    }
 }
 
 impl Health {
+    pub(crate) fn new(store: &'static str, settings: BreakerSettings) -> Self {
+        let state = State {
+            breaker: Breaker::new(settings),
+            failure: None,
+            opened: None,
+            changes: VecDeque::new(),
+        };
+        Self {
+            store,
+            started: Instant::now(),
+            open: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            state: Mutex::new(state),
+            last_answer_us: AtomicU64::new(0),
+            openings: AtomicU64::new(0),
+            key_warnings: Warnings::default(),
+            failure_warnings: Warnings::default(),
+        }
+    }
+
+    /// Returns how the store as a whole fails, if it does.
     pub(crate) fn failure(&self) -> Option<StoreErrorKind> {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().failure.map(|failure| failure.kind)
+    }
+
+    /// Tells whether the store is not asked since it failed too often.
+    pub(crate) fn is_open(&self) -> bool {
+        // Ordering: a request that misses the change asks once more.
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the error of a request that does not ask the store.
+    pub(crate) fn not_asked(&self) -> StoreError {
+        let kind = self.failure().unwrap_or(StoreErrorKind::Unavailable);
+        StoreError::new(
+            kind,
+            format!("the {} store failed too often and is not asked until it answers", self.store),
+        )
+    }
+
+    /// Returns how long the store has not been asked, if it is not.
+    pub(crate) fn open_for(&self) -> Option<Duration> {
+        self.state().opened.map(|opened| opened.elapsed())
+    }
+
+    /// Returns how often the breaker has opened.
+    pub(crate) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time since the store last answered, if it ever did.
+    pub(crate) fn since_answer(&self) -> Option<Duration> {
+        match self.last_answer_us.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(self.started.elapsed().saturating_sub(Duration::from_micros(us))),
+        }
+    }
+
+    /// Returns when the breaker opens and how often is probed.
+    pub(crate) fn settings(&self) -> BreakerSettings {
+        *self.state().breaker.settings()
+    }
+
+    /// Returns the last changes with the time since each, the oldest first.
+    pub(crate) fn changes(&self) -> Vec<(Duration, StatusChange)> {
+        let state = self.state();
+        state.changes.iter().map(|(at, change)| (at.elapsed(), *change)).collect()
+    }
+
+    /// Remembers that another number of nodes is alive.
+    pub(crate) fn note_nodes(&self, nodes: NonZeroU32) {
+        self.state().note(StatusChange::Nodes(nodes));
+        tracing::info!(nodes, "number of live nodes changed, local shares follow");
+    }
+
+    /// Notes that the store answered something that no check depends on.
+    pub(crate) fn note_sign_of_life(&self) {
+        self.last_answer_us.store(self.now_us().max(1), Ordering::Relaxed);
     }
 
     /// Notes that the store answered. Logs it if it had failed.
     ///
     /// A store that refuses to write still answers what writes nothing, so only a write shows that
     /// it accepts them again.
-    pub(crate) fn note_answer(&self, store: &str, operation: Operation, decisions: &[Decision]) {
-        let Some(failure) = self.failure() else { return };
+    pub(crate) fn note_answer(&self, operation: Operation, decisions: &[Decision]) {
+        self.note_sign_of_life();
         let wrote = operation != Operation::Look && decisions.iter().any(Decision::is_allow);
-        if failure == StoreErrorKind::Refused && !wrote {
+        let mut state = self.state();
+        state.breaker.answered(self.now());
+        // While it is not asked, only a probe tells that it is well.
+        if state.breaker.is_open() || !self.failing.load(Ordering::Relaxed) {
             return;
         }
-        if self.failure.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
-            tracing::info!(store, "store answers again, decisions are exact");
+        let ended = state.failure.take_if(|one| one.kind != StoreErrorKind::Refused || wrote);
+        let Some(failure) = ended else { return };
+        self.failing.store(false, Ordering::Relaxed);
+        if failure.logged {
+            state.note(StatusChange::Answers);
+            tracing::info!(store = self.store, "store answers again, decisions are exact");
         }
     }
 
-    /// Notes that the store failed. Logs the change, and failures of single keys now and then;
-    /// never each of them.
-    pub(crate) fn note_failure(&self, store: &str, error: &StoreError, now: Timestamp) {
+    /// Notes that the store failed, and tells whether that opened the breaker. Logs the change, and
+    /// failures of single keys now and then; never each of them.
+    pub(crate) fn note_failure(&self, error: &StoreError) -> bool {
         match error.kind() {
-            StoreErrorKind::Invalid => {}
-            StoreErrorKind::Corrupt | StoreErrorKind::Full => {
-                self.note_key_failure(store, error, now);
-            }
-            kind => {
-                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-                if failure.replace(kind).is_none() {
-                    tracing::warn!(store, kind = kind.as_str(), %error,
-                        "store does not answer, rules decide by their policy");
+            StoreErrorKind::Invalid => false,
+            kind @ (StoreErrorKind::Corrupt | StoreErrorKind::Full) => {
+                // The store is well.
+                self.note_sign_of_life();
+                self.state().breaker.answered(self.now());
+                if let Some(failures) = self.key_warnings.due(self.now_us()) {
+                    tracing::warn!(store = self.store, kind = kind.as_str(), failures, %error,
+                        "store failed for single keys, rules decide by their policy");
                 }
+                false
             }
+            kind => self.note_failure_of_all(kind, error),
         }
     }
 
-    fn note_key_failure(&self, store: &str, error: &StoreError, now: Timestamp) {
-        self.key_failures.fetch_add(1, Ordering::Relaxed);
-        let last_us = self.key_warned_us.load(Ordering::Relaxed);
-        let last = Timestamp::from_micros(last_us);
-        // A clock that went back must not silence the warnings until it has caught up.
-        let is_due =
-            last_us == 0 || now < last || now.saturating_since(last) >= KEY_WARNING_INTERVAL;
-        let us = &self.key_warned_us;
-        let is_mine = is_due
-            && us
-                .compare_exchange(
-                    last_us,
-                    now.as_micros().max(1),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                )
-                .is_ok();
-        if is_mine {
-            let failures = self.key_failures.swap(0, Ordering::Relaxed);
-            tracing::warn!(store, kind = error.kind().as_str(), failures, %error,
-                "store failed for single keys, rules decide by their policy");
+    fn note_failure_of_all(&self, kind: StoreErrorKind, error: &StoreError) -> bool {
+        let mut state = self.state();
+        let mut logged = state.failure.is_some_and(|failure| failure.logged);
+        // One that fails now and then must not fill the log.
+        if state.failure.is_none()
+            && let Some(failures) = self.failure_warnings.due(self.now_us())
+        {
+            logged = true;
+            state.note(StatusChange::Fails(kind));
+            tracing::warn!(store = self.store, kind = kind.as_str(), failures, %error,
+                "store does not answer, rules decide by their policy");
+        }
+        state.failure = Some(Failure { kind, logged });
+        self.failing.store(true, Ordering::Relaxed);
+        if !state.breaker.failed(self.now()) {
+            return false;
+        }
+        state.opened = Some(Instant::now());
+        self.open.store(true, Ordering::Relaxed);
+        self.openings.fetch_add(1, Ordering::Relaxed);
+        state.note(StatusChange::BreakerOpened(kind));
+        tracing::warn!(store = self.store, kind = kind.as_str(), %error,
+            "breaker opened, the store is not asked until a probe succeeds");
+        true
+    }
+
+    /// Has the store asked again, after a probe succeeded.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        let opened = state.opened.take();
+        state.failure = None;
+        self.failing.store(false, Ordering::Relaxed);
+        let was_open = state.breaker.close();
+        self.open.store(false, Ordering::Relaxed);
+        if was_open {
+            state.note(StatusChange::BreakerClosed);
+            let open_ms = opened.map_or(0, |opened| millis(opened.elapsed()));
+            tracing::info!(
+                store = self.store,
+                open_ms,
+                "breaker closed, store answers again, decisions are exact"
+            );
         }
     }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The time of the breaker, which does not go back.
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now_us())
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -89,6 +283,10 @@ mod tests {
 
     fn error(kind: StoreErrorKind) -> StoreError {
         StoreError::new(kind, "told by a test")
+    }
+
+    fn health() -> Health {
+        Health::new("redis", BreakerSettings::default())
     }
 
     fn allow() -> Decision {
@@ -100,39 +298,77 @@ mod tests {
         })
     }
 
-    const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-
     #[test]
     fn a_store_that_refuses_fails_until_it_accepts_a_write() {
-        let health = Health::default();
-        health.note_failure("redis", &error(StoreErrorKind::Refused), NOW);
+        let health = health();
+        health.note_failure(&error(StoreErrorKind::Refused));
         assert_eq!(health.failure(), Some(StoreErrorKind::Refused));
-        health.note_answer("redis", Operation::Look, &[allow()]);
+        health.note_answer(Operation::Look, &[allow()]);
         assert_eq!(health.failure(), Some(StoreErrorKind::Refused));
-        health.note_answer("redis", Operation::Spend, &[allow()]);
+        health.note_answer(Operation::Spend, &[allow()]);
         assert_eq!(health.failure(), None);
     }
 
     #[test]
     fn any_answer_ends_a_silence() {
-        let health = Health::default();
-        health.note_failure("redis", &error(StoreErrorKind::Timeout), NOW);
-        health.note_answer("redis", Operation::Look, &[allow()]);
+        let health = health();
+        assert_eq!(health.since_answer(), None);
+        health.note_failure(&error(StoreErrorKind::Timeout));
+        health.note_answer(Operation::Look, &[allow()]);
         assert_eq!(health.failure(), None);
+        assert!(health.since_answer().is_some());
     }
 
     #[test]
-    fn failures_of_single_keys_say_nothing_about_the_store_and_are_logged_now_and_then() {
-        let health = Health::default();
+    fn ten_failures_in_a_row_open_the_breaker_and_only_a_probe_closes_it() {
+        let health = health();
+        let opened = (0..10).map(|_| health.note_failure(&error(StoreErrorKind::Timeout)));
+        assert_eq!(opened.filter(|opened| *opened).count(), 1);
+        assert!(health.is_open() && health.open_for().is_some());
+        assert_eq!((health.openings(), health.not_asked().kind()), (1, StoreErrorKind::Timeout));
+        health.note_answer(Operation::Spend, &[allow()]);
+        assert!(health.is_open(), "an answer to a call from before the opening");
+        assert_eq!(health.failure(), Some(StoreErrorKind::Timeout));
+        health.close();
+        let changes: Vec<StatusChange> =
+            health.changes().into_iter().map(|(_, change)| change).collect();
+        let kind = StoreErrorKind::Timeout;
+        assert_eq!(
+            changes,
+            [
+                StatusChange::Fails(kind),
+                StatusChange::BreakerOpened(kind),
+                StatusChange::BreakerClosed
+            ]
+        );
+        assert!(!health.is_open());
+        assert_eq!((health.failure(), health.open_for()), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_single_keys_say_nothing_about_the_store_and_are_logged_now_and_then() {
+        let health = health();
         for kind in [StoreErrorKind::Corrupt, StoreErrorKind::Full, StoreErrorKind::Invalid] {
-            health.note_failure("redis", &error(kind), NOW);
-            assert_eq!(health.failure(), None);
+            for _ in 0..20 {
+                assert!(!health.note_failure(&error(kind)));
+            }
+            assert_eq!((health.failure(), health.is_open()), (None, false));
         }
-        assert_eq!(health.key_failures.load(Ordering::Relaxed), 1);
-        let later = NOW.saturating_add(KEY_WARNING_INTERVAL);
-        health.note_failure("redis", &error(StoreErrorKind::Full), later);
-        assert_eq!(health.key_failures.load(Ordering::Relaxed), 0);
-        health.note_failure("redis", &error(StoreErrorKind::Full), NOW);
-        assert_eq!(health.key_failures.load(Ordering::Relaxed), 0);
+        assert_eq!(health.key_warnings.due(health.now_us()), None);
+        tokio::time::advance(WARNING_INTERVAL).await;
+        assert_eq!(health.key_warnings.due(health.now_us()), Some(41), "39, and the two asked for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_fails_now_and_then_is_logged_now_and_then() {
+        let health = health();
+        for _ in 0..50 {
+            health.note_failure(&error(StoreErrorKind::Timeout));
+            health.note_answer(Operation::Spend, &[allow()]);
+        }
+        assert_eq!(health.failure_warnings.held_back.load(Ordering::Relaxed), 49);
+        tokio::time::advance(WARNING_INTERVAL).await;
+        health.note_failure(&error(StoreErrorKind::Timeout));
+        assert_eq!(health.failure_warnings.held_back.load(Ordering::Relaxed), 0);
     }
 }

@@ -73,10 +73,17 @@
 //! processes (G1). `retry_after` is exact to the microsecond (G2). A denial and a peek cost
 //! nothing (G3). The whole list, with the tests that prove each, is in `docs/guarantees.md`.
 //!
-//! While the store cannot answer and a rule is [`FailurePolicy::Local`], each process admits up
-//! to the rule's local share on its own. The share [`LocalShare::Auto`] counts one process, so N
-//! processes together admit up to N times the quota until the store answers again; a fixed
-//! fraction lowers that.
+//! # When the store does not answer
+//!
+//! No operation waits for a store longer than its deadline, 50 ms unless set otherwise. After ten
+//! failures in a row a breaker opens: the store is not asked any more, and a probe in the
+//! background finds out when it is back. Meanwhile each rule's [`FailurePolicy`] decides. Under
+//! [`FailurePolicy::Local`] that is a bucket of this process with its share of the quota: under
+//! [`LocalShare::Auto`] the quota divided by the number of live nodes, which announce themselves in
+//! Redis. What was spent so is charged to the store when it is back, as far as it still counts.
+//! [`Limiter::status`] tells operators how it stands.
+//!
+//! This needs a tokio runtime with a timer. The in-memory store needs none.
 //!
 //! # Features
 //!
@@ -85,10 +92,12 @@
 
 mod acquire;
 mod any_store;
+mod attempt;
 mod background;
 mod builder;
 mod charged;
 mod clock;
+mod debts;
 mod decide;
 mod error;
 mod fallback;
@@ -96,19 +105,23 @@ mod health;
 mod hold;
 mod limiter;
 mod line;
+mod nodes;
+mod part;
 mod permit;
+mod recovery;
 mod reservation;
+mod status;
 mod verdict;
 
 pub use tollgate_core::{
-    Algorithm, Allow, Attributes, Charge, Cost, CostRule, Decision, Decisions, Deny, Exception,
-    FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation, Pattern, Quota, QuotaError,
-    Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind, Ticket, Timestamp,
-    Treatment,
+    Algorithm, Allow, Applied, Attributes, BreakerSettings, Charge, Cost, CostRule, Decision,
+    Decisions, Deny, Exception, FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation,
+    Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind,
+    Ticket, Timestamp, Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use tollgate_redis::{RedisStore, TimeSource};
+pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, TimeSource, Tls};
 
 pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;
@@ -117,6 +130,8 @@ pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::error::CheckError;
 pub use crate::hold::{Hold, HoldError};
 pub use crate::limiter::Limiter;
+pub use crate::part::Part;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
+pub use crate::status::{Status, StatusChange};
 pub use crate::verdict::{Mode, RuleDecision, Verdict};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
@@ -10,12 +11,15 @@ use tollgate_memory::MemoryStore;
 
 use crate::any_store::AnyStore;
 use crate::background::Background;
-use crate::builder::LimiterBuilder;
+use crate::builder::{LimiterBuilder, Setup};
 use crate::charged::{AllCharged, Charged};
-use crate::clock::Clock;
+use crate::debts::Debts;
 use crate::error::CheckError;
 use crate::health::Health;
+use crate::hold::draw_ticket;
 use crate::line::Lines;
+use crate::nodes::Nodes;
+use crate::recovery::{Tasks, WeakLimiter};
 use crate::verdict::Verdict;
 
 /// Judges requests by rules, and spends their cost in the buckets of a store.
@@ -27,15 +31,19 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     rules: ArcSwap<RuleSet>,
-    store: AnyStore,
+    setup: Setup,
     /// Decides for rules whose policy is `Local` while the store cannot answer.
     local: MemoryStore,
-    clock: Arc<dyn Clock>,
+    debts: Debts,
     health: Health,
+    nodes: Nodes,
+    /// By which the nodes that share a store tell each other apart.
+    id: String,
     lines: Lines,
     background: Background,
+    pub(crate) tasks: Tasks,
 }
 
 impl Limiter {
@@ -57,17 +65,26 @@ impl Limiter {
         LimiterBuilder::new()
     }
 
-    pub(crate) fn new(rules: RuleSet, store: AnyStore, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(rules: RuleSet, setup: Setup) -> Self {
         let shared = Shared {
             rules: ArcSwap::from_pointee(rules),
-            store,
             local: MemoryStore::new(),
-            clock,
-            health: Health::default(),
+            debts: Debts::default(),
+            health: Health::new(setup.store.kind(), setup.breaker),
+            nodes: Nodes::new(setup.nodes),
+            id: draw_ticket().to_string(),
+            setup,
             lines: Lines::default(),
             background: Background::default(),
+            tasks: Tasks::default(),
         };
-        Self { shared: Arc::new(shared) }
+        let limiter = Self { shared: Arc::new(shared) };
+        limiter.keep_announcing();
+        limiter
+    }
+
+    pub(crate) const fn of(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     /// Decides whether a request that costs one unit may go on, and spends the unit if it may.
@@ -189,7 +206,10 @@ impl Limiter {
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
-        let done = self.shared.store.reset(&keys).await;
+        let done = match self.is_asked() {
+            true => self.store().reset(&keys, self.deadline()).await,
+            false => Err(self.health().not_asked()),
+        };
         done.map_err(|source| CheckError::store(None, source))
     }
 
@@ -214,7 +234,7 @@ impl Limiter {
 
     /// Returns the store.
     pub fn store(&self) -> &AnyStore {
-        &self.shared.store
+        &self.shared.setup.store
     }
 
     pub(crate) fn charged(
@@ -227,7 +247,7 @@ impl Limiter {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.shared.clock.now()
+        self.shared.setup.clock.now()
     }
 
     /// Returns the number of this node's own buckets, which decide for rules whose policy is
@@ -253,13 +273,38 @@ impl Limiter {
     pub(crate) fn health(&self) -> &Health {
         &self.shared.health
     }
+
+    pub(crate) fn debts(&self) -> &Debts {
+        &self.shared.debts
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.shared.nodes
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.shared.id
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.shared.tasks
+    }
+
+    /// The longest that an operation of a store without a deadline of its own may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.shared.setup.store_timeout
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakLimiter {
+        WeakLimiter(Arc::downgrade(&self.shared))
+    }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("rules", &self.shared.rules.load().len())
-            .field("store", &self.shared.store)
+            .field("store", self.store())
             .finish_non_exhaustive()
     }
 }

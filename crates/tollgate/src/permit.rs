@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
-use tollgate_core::{Algorithm, Applied, Attributes, Operation, Quota, Ticket};
+use tollgate_core::{Algorithm, Applied, Attributes, Cost, Operation, Quota, Ticket};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
-use crate::fallback;
 use crate::hold::{Hold, HoldKind};
 use crate::limiter::Limiter;
+use crate::verdict::RuleDecision;
 
 /// The slots of a concurrency limit that a request holds. Dropping it releases them.
 ///
@@ -181,6 +181,14 @@ impl Taken {
         self.apply(Operation::Refund, None).await.map(drop)
     }
 
+    /// Gives the units of a reservation back, as far as they still count.
+    async fn cancel(&self) -> Result<(), CheckError> {
+        let nothing = |one: &Charged| Charged { cost: Cost::ZERO, ..one.clone() };
+        let cancelled =
+            Self { charged: self.charged.iter().map(nothing).collect(), ..self.clone() };
+        cancelled.apply(Operation::Settle, Some(self.ticket)).await.map(drop)
+    }
+
     pub(crate) async fn release(&self) -> Result<(), CheckError> {
         let released = self.apply(Operation::Release, Some(self.ticket)).await;
         self.charged.iter().for_each(|one| self.limiter.lines().wake(&one.key));
@@ -188,7 +196,7 @@ impl Taken {
     }
 
     /// Applies an operation where the slots and units are held, and tells whether every enforced
-    /// rule allowed it.
+    /// rule allowed it; if there is none, whether every shadow rule did.
     async fn apply(
         &self,
         operation: Operation,
@@ -196,12 +204,12 @@ impl Taken {
     ) -> Result<bool, CheckError> {
         let (limiter, charged) = (&self.limiter, self.charged_now());
         if self.locally {
-            let (local, now) = (limiter.local_store(), limiter.now());
-            return fallback::apply(local, operation, &charged, ticket, now);
+            return limiter.apply_locally(operation, &charged, ticket);
         }
         let verdict = limiter.apply_exactly(operation, &charged, ticket).await?;
-        let mut enforced = verdict.rules().iter().filter(|rule| !rule.rule().is_shadow());
-        Ok(enforced.all(|rule| rule.decision().is_allow()))
+        let has_enforced = verdict.rules().iter().any(|rule| !rule.rule().is_shadow());
+        let counts = |rule: &&RuleDecision| !has_enforced || !rule.rule().is_shadow();
+        Ok(verdict.rules().iter().filter(counts).all(|rule| rule.decision().is_allow()))
     }
 
     /// What was charged, under the quotas that are now in force: an old one would judge what others
@@ -223,11 +231,14 @@ impl Taken {
         self.charged.iter().map(now).collect()
     }
 
-    /// Tells the store to end leases that it may have made, although its answer was lost. Nothing
-    /// comes of it if it does not answer.
-    pub(crate) fn release_unheard(self) {
-        let background = self.limiter.clone();
-        background.background().run(async move {
+    /// Releases slots, if there are any, without a caller who waits for it.
+    pub(crate) fn release_unwaited(self) {
+        if self.charged.is_empty() {
+            return;
+        }
+        let limiter = self.limiter.clone();
+        limiter.background().run(async move {
+            // What is not released comes back when the lease ends.
             let _ = self.release().await;
         });
     }
@@ -236,12 +247,14 @@ impl Taken {
 /// Gives back what was spent for a caller who did not wait to the end.
 pub(crate) struct Spent {
     taken: Taken,
+    /// Whether it can be settled, so that only what still counts is given back.
+    reserved: bool,
     kept: bool,
 }
 
 impl Spent {
-    pub(crate) const fn new(taken: Taken) -> Self {
-        Self { taken, kept: false }
+    pub(crate) const fn new(taken: Taken, reserved: bool) -> Self {
+        Self { taken, reserved, kept: false }
     }
 
     /// Leaves everything spent; of what was charged, the slots are returned as a permit.
@@ -289,10 +302,10 @@ impl Drop for Spent {
         if self.kept {
             return;
         }
-        let taken = self.taken.clone();
+        let (taken, reserved) = (self.taken.clone(), self.reserved);
         self.taken.limiter.background().run(async move {
             // A store that does not answer leaves the units spent, so nothing is over-admitted.
-            let _ = taken.refund().await;
+            let _ = if reserved { taken.cancel().await } else { taken.refund().await };
             let _ = taken.release().await;
         });
     }

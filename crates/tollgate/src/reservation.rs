@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Applied, Attributes, Cost, Operation};
+use smallvec::SmallVec;
+use tollgate_core::{Applied, Attributes, Cost, CostRule, Operation};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
@@ -25,7 +26,8 @@ impl Reservation {
         &self.verdict
     }
 
-    /// Takes what is to be settled, or `None` if the reservation was denied or no rule applies.
+    /// Takes what is to be settled, or `None` if the reservation was denied, no rule applies or
+    /// nothing was asked for.
     pub fn into_hold(self) -> Option<Hold> {
         self.hold
     }
@@ -83,8 +85,9 @@ impl Limiter {
             .collect();
         let ticket = draw_ticket();
         let verdict = self.decide(Operation::Reserve { ttl }, &charged, Some(ticket)).await?;
-        let held = verdict.is_allowed() && !charged.is_empty();
-        let hold = held.then(|| Hold::new(HoldKind::Units, ticket, attributes, &charged));
+        let held: AllCharged = charged.into_iter().filter(|one| !one.cost.is_zero()).collect();
+        let is_held = verdict.is_allowed() && !held.is_empty();
+        let hold = is_held.then(|| Hold::new(HoldKind::Units, ticket, attributes, &held));
         Ok(Reservation { verdict, hold })
     }
 
@@ -95,14 +98,68 @@ impl Limiter {
     ///
     /// [`CheckError::is_not_held`] if the reservation was settled or has ended, or if its rule is
     /// gone; nothing changes then. [`CheckError::is_store_failure`] if the store could not answer.
+    ///
+    /// The verdict is an allowance of the rules that held something.
     pub async fn commit(&self, hold: &Hold, cost: Cost) -> Result<Verdict, CheckError> {
+        self.settle(hold, self.held(hold, cost)).await
+    }
+
+    /// Settles a reservation as [`commit`](Self::commit) does, where a rule takes its cost from an
+    /// attribute: by what that attribute is in `attributes`, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit), and [`CheckError::is_invalid`] if such an attribute is not a
+    /// cost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Attributes, Cost, CostRule, Limiter, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let traffic = Rule::new("traffic", Quota::new("1000/day".parse()?, 1_000)?)
+    ///     .with_cost(CostRule::Attribute("bytes".to_owned()));
+    /// let limiter = Limiter::builder().rule(traffic).build()?;
+    /// let estimate = Attributes::from([("bytes", "400")]);
+    ///
+    /// let reserved = limiter.reserve(&estimate, Cost::ONE, Duration::from_secs(60)).await?;
+    /// if let Some(hold) = reserved.into_hold() {
+    ///     let real = Attributes::from([("bytes", "150")]);
+    ///     let settled = limiter.commit_with(&hold, &real, Cost::ONE).await?;
+    ///     assert_eq!(settled.remaining(), Some(850));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn commit_with(
+        &self,
+        hold: &Hold,
+        attributes: &Attributes,
+        cost: Cost,
+    ) -> Result<Verdict, CheckError> {
+        let mut charged = self.held(hold, cost);
+        for one in &mut charged {
+            if let CostRule::Attribute(name) = one.rule.cost()
+                && attributes.value(name).is_some()
+            {
+                let real = one.rule.cost().cost(attributes, cost);
+                one.cost = real.map_err(CheckError::cost)?;
+            }
+        }
+        self.settle(hold, charged).await
+    }
+
+    async fn settle(&self, hold: &Hold, charged: AllCharged) -> Result<Verdict, CheckError> {
         if hold.is_slots() {
             return Err(CheckError::not_held());
         }
-        let charged = self.held(hold, cost);
         let settled = self.apply_exactly(Operation::Settle, &charged, Some(hold.ticket)).await?;
-        let found = settled.rules().iter().any(|rule| rule.decision().is_allow());
-        if found { Ok(settled) } else { Err(CheckError::not_held()) }
+        let held: SmallVec<[_; 2]> =
+            settled.rules().iter().filter(|rule| rule.decision().is_allow()).cloned().collect();
+        if held.is_empty() { Err(CheckError::not_held()) } else { Ok(Verdict::new(held, None)) }
     }
 
     /// Gives back all that a reservation holds.
@@ -125,13 +182,11 @@ impl Limiter {
         if !hold.is_slots() || taken.charged.is_empty() {
             return Err(CheckError::not_held());
         }
-        match taken.renew().await {
-            // They may have been taken from this node's own buckets.
-            Err(error) if error.is_store_failure() => {
-                self.taken(hold, true).renew().await.map_err(|_| error)
-            }
-            renewed => renewed,
+        // Where this node's own buckets hold something, it was taken from them and nowhere else.
+        if !self.store().answers_at_once() && self.taken(hold, true).renew().await.is_ok() {
+            return Ok(());
         }
+        taken.renew().await
     }
 
     /// Releases slots. It is not an error if they were released or have ended.

@@ -1,16 +1,41 @@
 //! What a limiter answers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Quota, Rule, StoreErrorKind, Treatment};
+use tollgate_core::{Algorithm, Decision, Quota, Rule, StoreErrorKind, Treatment};
 
 /// The answer to one request: allowed or denied, by which rule, and what every rule said.
 ///
 /// The top-level values are those of the most restrictive enforced rule: among denials the one
 /// with the longest wait, otherwise the one with the fewest units left. A shadow rule is listed
 /// in [`rules`](Self::rules) but never speaks for the verdict.
+///
+/// `Display` writes one line for a log: the outcome, the rule that speaks and its numbers, and the
+/// shadow rules that would deny. It names rules only, nothing that a caller sent.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Attributes, Limiter, ManualClock, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder()
+///     .rule(Rule::new("login", Quota::new("20/min".parse()?, 1)?))
+///     .clock(ManualClock::new())
+///     .build()?;
+/// let request = Attributes::new();
+/// assert_eq!(limiter.check(&request).await?.to_string(), "allowed by login, 0 of 1 left");
+/// assert_eq!(
+///     limiter.check(&request).await?.to_string(),
+///     "denied by login, 0 of 1 left, retry after 3s"
+/// );
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a verdict that is not acted upon limits nothing"]
 pub struct Verdict {
@@ -153,6 +178,49 @@ impl Verdict {
     /// Returns how the store failed, if it did and the failure policies of the rules answered.
     pub const fn store_failure(&self) -> Option<StoreErrorKind> {
         self.store_failure
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.most_restrictive() {
+            None => f.write_str("allowed, no enforced rule applies")?,
+            Some(binding) => {
+                let outcome = if self.is_allowed() { "allowed" } else { "denied" };
+                write!(f, "{outcome} by {}, {}", binding.rule.name(), Count(binding))?;
+            }
+        }
+        if self.is_allowed() && !self.delay().is_zero() {
+            write!(f, ", go on after {:?}", self.delay())?;
+        }
+        if let Some(wait) = self.retry_after() {
+            write!(f, ", retry after {wait:?}")?;
+        }
+        let denies = |rule: &&RuleDecision| rule.rule.is_shadow() && !rule.decision.is_allow();
+        for shadow in self.rules.iter().filter(denies) {
+            write!(f, ", shadow {} would deny", shadow.rule.name())?;
+        }
+        match self.store_failure {
+            Some(kind) => write!(f, " (store: {}, mode: {})", kind.as_str(), self.mode().as_str()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is left under a rule, or taken of it, as its algorithm counts.
+struct Count<'a>(&'a RuleDecision);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decision = &self.0.decision;
+        let (remaining, limit) = (decision.remaining(), decision.limit());
+        let taken = limit.saturating_sub(remaining);
+        match self.0.quota().as_ref().map(Quota::algorithm) {
+            None => f.write_str("which blocks it"),
+            Some(Algorithm::Concurrency { .. }) => write!(f, "{taken} of {limit} in flight"),
+            Some(Algorithm::LeakyBucket) => write!(f, "{taken} of {limit} in the queue"),
+            Some(_) => write!(f, "{remaining} of {limit} left"),
+        }
     }
 }
 

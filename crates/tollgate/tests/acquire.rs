@@ -273,3 +273,129 @@ async fn a_hundred_thousand_pairs_of_acquire_and_release_leave_nothing() {
     }
     assert!(store.is_empty());
 }
+
+fn spawn(
+    limiter: &Limiter,
+    request: Attributes,
+    cost: u64,
+    wait: Duration,
+) -> tokio::task::JoinHandle<(bool, Duration)> {
+    let (limiter, start) = (limiter.clone(), Instant::now());
+    tokio::spawn(async move {
+        let got = limiter.acquire(&request, Cost::new(cost), wait).await.unwrap();
+        let granted = got.is_granted();
+        drop(got.into_permit().map(tollgate::Permit::into_hold));
+        (granted, start.elapsed())
+    })
+}
+
+async fn settle() {
+    tokio::time::sleep(ms(1)).await;
+}
+
+fn all(rules: impl IntoIterator<Item = Rule>) -> Limiter {
+    Limiter::builder().rules(rules).clock(PausedClock(Instant::now())).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_one_rule_does_not_hold_up_those_who_do_not_need_it() {
+    let limiter = all([
+        Rule::new("slow", bucket("1/min", 1)).with_match("path", ["/slow"]),
+        Rule::new("each", bucket("100/s", 100)).with_key(["account"]),
+    ]);
+    let request = |path: &'static str| Attributes::from([("path", path), ("account", "a")]);
+    assert!(limiter.check(&request("/slow")).await.unwrap().is_allowed());
+    let slow = spawn(&limiter, request("/slow"), 1, ms(60_000));
+    settle().await;
+    let fast = limiter.acquire(&request("/fast"), Cost::ONE, Duration::ZERO).await.unwrap();
+    assert!(fast.is_granted());
+    assert_eq!(slow.await.unwrap(), (true, ms(60_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_rule_refuses_nobody_who_waits_and_is_charged_once_for_each() {
+    let slots = Quota::concurrency(1, Duration::from_secs(2)).unwrap();
+    let limiter = all([
+        Rule::new("slots", slots),
+        Rule::new("trial", bucket("2/day", 2)).with_key(["account"]).with_shadow(true),
+        Rule::new("count", bucket("1000/day", 1_000)).with_key(["account"]).with_shadow(true),
+        Rule::new("held", Quota::concurrency(9, Duration::from_secs(60)).unwrap())
+            .with_shadow(true),
+    ]);
+    let acme = || Attributes::from([("account", "acme")]);
+    let tasks: Vec<_> = (0..4).map(|_| spawn(&limiter, acme(), 1, ms(10_000))).collect();
+    let mut granted = Vec::new();
+    for task in tasks {
+        granted.push(task.await.unwrap());
+    }
+    let seconds = |seconds: u64| (true, ms(2_000 * seconds));
+    assert_eq!(granted, [seconds(0), seconds(1), seconds(2), seconds(3)]);
+    assert!(!limiter.acquire(&acme(), Cost::ONE, ms(100)).await.unwrap().is_granted());
+    limiter.given_back().await;
+    let left = limiter.peek(&acme()).await.unwrap();
+    let left: Vec<_> =
+        left.rules().iter().map(|rule| (rule.rule().name(), rule.decision().remaining())).collect();
+    // Five came, and the four that were let in hold a slot of the last.
+    assert_eq!(left, [("slots", 0), ("held", 5), ("trial", 0), ("count", 995)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g11_rules_that_change_hold_for_those_who_wait() {
+    let with = |burst: u64| Rule::new("all", bucket("1/min", burst));
+    let limiter = all([with(3)]);
+    assert!(limiter.check_n(&request(), Cost::new(3)).await.unwrap().is_allowed());
+    let waiting = spawn(&limiter, request(), 2, ms(200_000));
+    settle().await;
+    // Its cost can never be admitted any more.
+    limiter.replace_rules(tollgate::RuleSet::new([with(1)]).unwrap());
+    assert!(waiting.await.unwrap_err().is_panic(), "the cost is impossible, which is an error");
+
+    let free = Rule::new("all", bucket("1000/s", 9));
+    let waiting = spawn(&limiter, request(), 1, ms(200_000));
+    settle().await;
+    limiter.replace_rules(tollgate::RuleSet::new([free]).unwrap());
+    let (granted, _) = waiting.await.unwrap();
+    assert!(granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_who_goes_away_during_a_delay_gets_back_only_what_still_counts() {
+    let window = Quota::sliding_log("5/s".parse().unwrap()).unwrap();
+    let limiter = all([
+        Rule::new("even", Quota::leaky_bucket("1/s".parse().unwrap(), 20).unwrap())
+            .with_match("path", ["/slow"]),
+        Rule::new("window", window),
+    ]);
+    let slow = Attributes::from([("path", "/slow")]);
+    assert!(limiter.enter(&slow, Cost::new(4)).await.unwrap().is_granted());
+    tokio::time::sleep(ms(1_000)).await;
+    {
+        let waits = limiter.enter(&slow, Cost::new(5));
+        assert!(tokio::time::timeout(ms(2_000), waits).await.is_err());
+        // Its 5 units were given back after they had left the window: 0 are in it.
+    }
+    assert!(limiter.check_n(&request(), Cost::new(5)).await.unwrap().is_allowed());
+    assert!(!limiter.check(&request()).await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_given_up_in_the_middle_of_a_queue_stays_empty() {
+    let limiter =
+        limiter(Rule::new("all", Quota::leaky_bucket("10/s".parse().unwrap(), 20).unwrap()));
+    let tasks: Vec<_> = (0..6).map(|_| spawn(&limiter, request(), 1, ms(5_000))).collect();
+    settle().await;
+    // The third and the last go away; the last place is there again.
+    tasks[2].abort();
+    settle().await;
+    tasks[5].abort();
+    settle().await;
+    let late: Vec<_> = (0..2).map(|_| spawn(&limiter, request(), 1, ms(5_000))).collect();
+    let mut starts = Vec::new();
+    for task in tasks.into_iter().chain(late) {
+        if let Ok((true, waited)) = task.await {
+            starts.push(waited.as_millis());
+        }
+    }
+    // The late ones came 3 ms after the others, and start at 500 and 600.
+    assert_eq!(starts, [0, 100, 300, 400, 497, 597]);
+}

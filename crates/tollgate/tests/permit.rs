@@ -152,6 +152,8 @@ async fn g10_slots_that_this_node_granted_without_its_store_are_released_and_ren
     assert!(limiter.renew(&hold).await.unwrap_err().is_store_failure(), "it may be held there");
     assert!(limiter.release(&hold).await.unwrap_err().is_store_failure());
     up.store(true, Ordering::SeqCst);
+    // The breaker is open by now; a probe closes it.
+    sleep(seconds(1)).await;
     assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
     limiter.release(&hold).await.unwrap();
 }
@@ -170,4 +172,46 @@ async fn g1_what_a_caller_gives_back_after_an_outage_does_not_fill_the_store() {
     }
     up.store(true, Ordering::SeqCst);
     assert_eq!(remaining(&limiter).await, 2, "3 of 5 were spent in the store, 2 elsewhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_finds_one_lease_ended_extends_none() {
+    let (limiter, _) = limiter([slots("long", 5, 20), slots("short", 5, 1)]);
+    let hold = permit(&limiter).await.into_hold();
+    sleep(Duration::from_millis(1_500)).await;
+    assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
+    sleep(Duration::from_millis(18_500)).await;
+    let left = limiter.peek(&Attributes::new()).await.unwrap();
+    assert_eq!(left.rules()[0].decision().remaining(), 5, "the long one ended when it was to end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_shadow_rules_alone_is_held_until_it_is_released() {
+    let (limiter, _) = limiter([slots("trial", 1, 30).with_shadow(true)]);
+    let hold = permit(&limiter).await.into_hold();
+    limiter.renew(&hold).await.unwrap();
+    limiter.release(&hold).await.unwrap();
+    assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn g10_slots_that_were_granted_here_are_renewed_here_when_the_store_is_back() {
+    let (limiter, up) = limiter([slots("exports", 1, 30)]);
+    up.store(false, Ordering::SeqCst);
+    let hold = permit(&limiter).await.into_hold();
+    up.store(true, Ordering::SeqCst);
+    limiter.renew(&hold).await.unwrap();
+    limiter.release(&hold).await.unwrap();
+    assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_of_rules_that_are_never_decided_here_are_released_in_the_store() {
+    let open = slots("exports", 1, 30).with_failure_policy(tollgate::FailurePolicy::Open);
+    let (limiter, _) = limiter([open]);
+    let hold = permit(&limiter).await.into_hold();
+    limiter.renew(&hold).await.unwrap();
+    limiter.release(&hold).await.unwrap();
+    assert_eq!(remaining(&limiter).await, 1);
+    assert!(limiter.renew(&hold).await.unwrap_err().is_not_held());
 }

@@ -241,3 +241,26 @@ async fn leases_and_reservations_are_not_taken_for_each_other() {
     let left: Vec<_> = left.rules().iter().map(|rule| rule.decision().remaining()).collect();
     assert_eq!(left, [1, 4]);
 }
+
+#[tokio::test]
+async fn a_reservation_of_nothing_leaves_nothing_to_settle() {
+    let store = Arc::new(MemoryStore::new());
+    let limiter = Limiter::builder().rule(Rule::new("all", quota("1/hour", 10)));
+    let limiter = limiter.store(Arc::clone(&store)).build().unwrap();
+    let reserved = limiter.reserve(&Attributes::new(), Cost::ZERO, TTL).await.unwrap();
+    assert!(reserved.verdict().is_allowed() && reserved.into_hold().is_none());
+    let _ = limiter.refund_once(&Attributes::new(), Cost::ZERO, "order 66").await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn a_commit_tells_of_the_rules_that_held_something() {
+    let window = || Quota::fixed_window("10/day".parse().unwrap()).unwrap();
+    let (limiter, _) = limiter([Rule::new("a", quota("1/hour", 10)), Rule::new("b", window())]);
+    let hold = reserve(&limiter, &Attributes::new(), 8).await;
+    let now = [Rule::new("a", quota("1/hour", 10)), Rule::new("b", quota("1/hour", 10))];
+    limiter.replace_rules(RuleSet::new(now).unwrap());
+    let settled = limiter.commit(&hold, Cost::new(3)).await.unwrap();
+    assert!(settled.is_allowed());
+    assert_eq!((settled.rules().len(), settled.remaining()), (1, Some(7)));
+}

@@ -1,9 +1,9 @@
 //! How the binary is run.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -41,6 +41,13 @@ pub(crate) fn run(args: &[&str]) -> Ran {
     command(args).output().unwrap().into()
 }
 
+/// Runs the binary with a stdout that cannot be written to, and returns its status and stderr.
+pub(crate) fn run_into_a_full_disk(args: &[&str]) -> (i32, String) {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran: Ran = command(args).stdout(full).stderr(Stdio::piped()).output().unwrap().into();
+    (ran.status, ran.stderr)
+}
+
 /// Writes a configuration with these rules on a Redis store.
 pub(crate) fn configured(server: &RedisServer, rules: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -54,6 +61,26 @@ fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
     command
+}
+
+/// Sends a request and returns the whole reply.
+pub(crate) fn post(address: SocketAddr, path: &str, body: &str) -> String {
+    let mut connection = begun(address, path, body.len());
+    connection.write_all(body.as_bytes()).unwrap();
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// Opens a connection and sends the head of a request.
+pub(crate) fn begun(address: SocketAddr, path: &str, body_len: usize) -> TcpStream {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {body_len}\r\n\r\n"
+    )
+    .unwrap();
+    connection
 }
 
 /// A command that runs, in a process group of its own. It is killed when it is dropped.
@@ -108,14 +135,18 @@ pub(crate) struct Service {
     /// What it has written to stderr until it listened.
     pub(crate) said: String,
     pub(crate) http: SocketAddr,
+    /// An address, or `off`.
+    pub(crate) grpc: String,
     pub(crate) admin: SocketAddr,
 }
 
 impl Service {
     /// Starts `tollgate serve` on free ports and waits until it listens.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let ports = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let mut child = command(&[&ports[..], args].concat())
+        let any = "127.0.0.1:0";
+        let grpc = if args.contains(&"--grpc") { &[][..] } else { &["--grpc", any] };
+        let ports = ["serve", "--http", any, "--admin", any];
+        let mut child = command(&[&ports[..], grpc, args].concat())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -137,9 +168,10 @@ impl Service {
                 .split_once(&format!("{name}="))
                 .or_else(|| listening.split_once(&format!("\"{name}\":\"")))
                 .unwrap();
-            rest.split([' ', '"']).next().unwrap().parse().unwrap()
+            rest.split([' ', '"']).next().unwrap().to_owned()
         };
-        Self { http: address("http"), admin: address("admin"), child, lines, said }
+        let (http, admin) = (address("http").parse().unwrap(), address("admin").parse().unwrap());
+        Self { http, grpc: address("grpc"), admin, child, lines, said }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

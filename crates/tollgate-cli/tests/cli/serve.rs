@@ -6,33 +6,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use rustix::process::Signal;
 
-use crate::process::{Service, run};
+use crate::process::{Service, begun, post, run};
 
 const LOGIN: &str = r#"{"attributes":{"path":"/login","method":"POST","ip":"203.0.113.7"}}"#;
-
-fn post(address: SocketAddr, path: &str, body: &str) -> String {
-    let mut connection = begun(address, path, body.len());
-    connection.write_all(body.as_bytes()).unwrap();
-    let mut reply = String::new();
-    connection.read_to_string(&mut reply).unwrap();
-    reply
-}
-
-/// Opens a connection and sends the head of a request.
-fn begun(address: SocketAddr, path: &str, body_len: usize) -> TcpStream {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(
-        connection,
-        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {body_len}\r\n\r\n"
-    )
-    .unwrap();
-    connection
-}
 
 #[test]
 fn without_a_configuration_it_says_what_it_does_and_what_to_try() {
     let service = Service::start(&[]);
-    let (http, admin) = (service.http, service.admin);
+    let (http, grpc, admin) = (service.http, &service.grpc, service.admin);
     let (welcome, logged) = service.said.rsplit_once("\n\n").unwrap();
     assert_eq!(
         welcome,
@@ -65,7 +46,8 @@ For one budget that all processes share, keep it in Redis; in tollgate.yaml:
         )
     );
     let line = format!(
-        " INFO serving http={http} admin={admin} store=memory rules=3 config=built-in example\n"
+        " INFO serving http={http} grpc={grpc} admin={admin} store=memory rules=3 envoy_limits=0 \
+         config=built-in example\n"
     );
     assert!(logged.ends_with(&line), "{logged}");
 }
@@ -122,8 +104,14 @@ fn a_second_signal_ends_it_at_once() {
 fn a_port_in_use_is_named_with_the_option_that_changes_it() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    for (option, name, other) in [("--http", "http", "--admin"), ("--admin", "admin", "--http")] {
-        let ran = run(&["serve", option, &address.to_string(), other, "127.0.0.1:0"]);
+    for name in ["http", "grpc", "admin"] {
+        let option = format!("--{name}");
+        let mut args = vec!["serve".to_owned()];
+        for other in ["http", "grpc", "admin"] {
+            let at = if other == name { address.to_string() } else { "127.0.0.1:0".to_owned() };
+            args.extend([format!("--{other}"), at]);
+        }
+        let ran = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
         assert_eq!(
             ran.stderr,
@@ -131,6 +119,24 @@ fn a_port_in_use_is_named_with_the_option_that_changes_it() {
                 "error: cannot listen on {address} (listen.{name}): another process has this \
                  port: stop it, or choose another address with {option} ADDR\n"
             )
+        );
+    }
+}
+
+#[test]
+fn one_port_for_two_purposes_is_refused_by_name() {
+    for args in [
+        &["serve", "--http", "127.0.0.1:4711", "--admin", "127.0.0.1:4711"][..],
+        &["serve", "--http", "0.0.0.0:4711", "--admin", "127.0.0.1:4711"],
+        &["serve", "--http", "127.0.0.1:9090"],
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+        assert_eq!(
+            ran.stderr,
+            "error: listen.http and listen.admin are one port: give each its own, with --http ADDR \
+             or --admin ADDR\n",
+            "{args:?}"
         );
     }
 }
@@ -214,4 +220,51 @@ fn a_gateway_that_is_not_trusted_is_pointed_out_once() {
     assert_eq!(warnings.len(), 2, "{log}");
     assert!(warnings[0].contains("add it to trusted_proxies"), "{log}");
     assert!(warnings[1].contains("have the gateway set x-forwarded-uri"), "{log}");
+}
+
+#[test]
+fn a_directory_of_limits_for_envoy_is_served_without_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    write(
+        "shop.yaml",
+        "domain: shop\ndescriptors:\n  - key: tenant\n    detailed_metric: true\n    rate_limit: { \
+         unit: day, requests_per_unit: 5 }\n",
+    );
+    let path = dir.path().to_str().unwrap();
+    let service = Service::start(&["--envoy-config", path]);
+    let (warning, logged) = service.said.rsplit_once("\n  =").unwrap();
+    assert!(warning.contains("warning: `detailed_metric` has no effect"), "{warning}");
+    let told = format!("store=memory rules=0 envoy_limits=1 config={path}\n");
+    assert!(logged.ends_with(&told), "{logged}");
+    assert!(TcpStream::connect(service.grpc.parse::<SocketAddr>().unwrap()).is_ok());
+
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("tollgate.yaml");
+    fs::write(&file, "envoy: { headers: all }\n").unwrap();
+    let file = file.to_str().unwrap();
+    let service = Service::start(&["--config", file, "--envoy-config", path]);
+    assert!(service.said.contains("rules=0 envoy_limits=1"), "{}", service.said);
+    assert_eq!(
+        run(&["serve", "--config", file]).status,
+        2,
+        "rules may be missing beside limits only"
+    );
+
+    write("cart.yaml", "domain: shop\n");
+    fs::write(file, "envoi: {}\n").unwrap();
+    let ran = run(&["serve", "--config", file, "--envoy-config", path]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains("error: the file has no field `envoi`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: the domain `shop` has a file already"), "{}", ran.stderr);
+}
+
+#[test]
+fn envoy_can_be_left_out() {
+    let service = Service::start(&["--grpc", "off"]);
+    assert_eq!(service.grpc, "off");
+    let ran = run(&["serve", "--grpc", "off", "--envoy-config", "."]);
+    assert_eq!(ran.status, 2);
+    let ran = run(&["serve", "--grpc", "8081"]);
+    assert!(ran.stderr.contains("for example 127.0.0.1:8081, or off"), "{}", ran.stderr);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::process::run;
+use crate::process::{run, run_into_a_full_disk};
 
 fn written(dir: &Path, name: &str, text: &str) -> String {
     let file = dir.join(name);
@@ -20,6 +20,16 @@ fn the_example_is_in_order() {
     let ran = run(&["validate", &file]);
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
     assert_eq!(ran.stdout, format!("{file}: ok (3 rules)\n"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_no_success() {
+    for args in [&["example"][..], &["check", "--domain", "nobody", "ip=x"]] {
+        let (status, said) = run_into_a_full_disk(args);
+        assert_eq!(status, 2, "{args:?}");
+        assert!(said.contains("error: the output cannot be written: No space left"), "{said}");
+    }
 }
 
 #[test]
@@ -52,5 +62,32 @@ fn the_worst_file_makes_the_exit_status() {
     assert_eq!(unreadable.status, 2);
     assert!(unreadable.stderr.contains("error: the file cannot be read: "));
     assert_eq!(run(&["validate", dir.path().to_str().unwrap()]).status, 2);
+    assert_eq!(run(&["validate"]).status, 2);
+}
+
+#[test]
+fn a_directory_of_limits_for_envoy_is_validated() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let limit = "descriptors: [{ key: a, rate_limit: { unit: day, requests_per_unit: 5 } }]";
+    written(dir.path(), "a.yaml", &format!("domain: a\n{limit}\n"));
+    let ran = run(&["validate", "--envoy-config", path]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+    assert_eq!(ran.stdout, format!("{path}: ok (1 limit)\n"));
+    let other = tempfile::tempdir().unwrap();
+    let beside = written(other.path(), "tollgate.yaml", "store: { kind: memory }\n");
+    let ran = run(&["validate", &beside, "--envoy-config", path]);
+    assert_eq!(ran.stdout, format!("{beside}: ok (0 rules)\n{path}: ok (1 limit)\n"));
+    assert_eq!(run(&["validate", &beside]).status, 1, "alone it needs rules");
+
+    let file =
+        written(dir.path(), "b.yaml", &format!("domain: b\n{}\n", limit.replace("day", "dya")));
+    let ran = run(&["validate", "--envoy-config", path]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.contains(&format!("{file}:2:")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: `unit` cannot be `dya`\n"), "{}", ran.stderr);
+
+    let none = format!("{path}/none");
+    assert_eq!(run(&["validate", "--envoy-config", &none]).status, 2);
     assert_eq!(run(&["validate"]).status, 2);
 }

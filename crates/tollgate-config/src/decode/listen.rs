@@ -7,7 +7,7 @@ use crate::config::Listen;
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
 use crate::mistake::Mistake;
-use crate::tree::Node;
+use crate::tree::{Node, Value};
 
 pub(super) const LISTEN: Shape = Shape {
     what: "`listen`",
@@ -20,31 +20,27 @@ impl Decoder<'_> {
         let default = Listen::default();
         let fields = Fields::of(node, &LISTEN, self)?;
         let mut given: Vec<(&'static str, SocketAddr, Range<usize>)> = Vec::new();
-        let grpc_example = SocketAddr::new(default.http.ip(), 8081);
-        for (name, example) in
-            [("http", default.http), ("grpc", grpc_example), ("admin", default.admin)]
-        {
+        let mut serves_grpc = true;
+        for (name, example) in defaults() {
             let Some(value) = fields.value(name, self) else {
                 continue;
             };
+            if name == "grpc" && is_off(value) {
+                serves_grpc = false;
+                continue;
+            }
             if let Some(address) = self.address(value, name, example) {
                 given.push((name, address, value.span.clone()));
             }
         }
         self.check_distinct(&fields, &given);
-        if let Some((.., span)) = given.iter().find(|(name, ..)| *name == "grpc") {
-            self.warning(
-                Mistake::new(span.clone(), "`grpc` is not served by this version")
-                    .help("remove the line, or keep it for a version that speaks Envoy's protocol"),
-            );
-        }
         let address = |wanted| {
             let found = given.iter().find(|(name, ..)| *name == wanted);
             found.map(|(_, address, _)| *address)
         };
         Some(Listen {
             http: address("http").unwrap_or(default.http),
-            grpc: address("grpc"),
+            grpc: if serves_grpc { address("grpc").or(default.grpc) } else { None },
             admin: address("admin").unwrap_or(default.admin),
         })
     }
@@ -68,8 +64,7 @@ impl Decoder<'_> {
                     );
                 }
             }
-            let default = Listen::default();
-            for (other, taken) in [("http", default.http), ("admin", default.admin)] {
+            for (other, taken) in defaults() {
                 if fields.entry(other).is_none() && collide(*address, taken) {
                     self.error(
                         Mistake::new(
@@ -85,8 +80,18 @@ impl Decoder<'_> {
     }
 }
 
+/// The doors, each with the address that it has unless set otherwise.
+fn defaults() -> [(&'static str, SocketAddr); 3] {
+    let Listen { http, grpc, admin } = Listen::default();
+    [("http", http), ("grpc", grpc.unwrap_or(http)), ("admin", admin)]
+}
+
+fn is_off(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar(scalar) if scalar.text == "off")
+}
+
 /// Tells whether one of two addresses takes the port from the other.
-fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+pub(crate) fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     // A socket on `::` takes the IPv4 port too.
     let covers =
         |any: IpAddr, other: IpAddr| any.is_unspecified() && (any.is_ipv6() || other.is_ipv4());

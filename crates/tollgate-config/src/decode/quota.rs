@@ -197,7 +197,7 @@ fn windowed(rate: Rate, algorithm: Algorithm) -> Result<Quota, QuotaError> {
 }
 
 /// Puts an error of the core at its place. Its text ends with what to do, behind a colon.
-fn quota_mistake(node: &Node, error: &QuotaError) -> Mistake {
+pub(super) fn quota_mistake(node: &Node, error: &QuotaError) -> Mistake {
     let text = error.to_string();
     let is_outside_quotes = |at: usize| text[..at].matches('"').count().is_multiple_of(2);
     match text.rfind(": ").filter(|at| is_outside_quotes(*at)) {

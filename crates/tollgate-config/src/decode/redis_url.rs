@@ -8,24 +8,41 @@ pub(super) struct Problem {
     pub(super) help: &'static str,
 }
 
-const FORM: &str = "write redis://[user:password@]host[:port][/database]";
-const ENCODE: &str = "write `@` as %40, `:` as %3A, `/` as %2F, `?` as %3F, `#` as %23 and `%` as \
-                      %25 in the user and the password";
+/// What a URL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A server, and what of it.
+    Server,
+    /// A node of a cluster or a sentinel, neither of which has databases.
+    Node,
+}
 
-/// Checks that `url` is `redis://[user:password@]host[:port][/database]`.
-pub(super) fn check(url: &str) -> Result<(), Problem> {
+const FORM: &str = "write redis://[user:password@]host[:port][/database], or rediss:// for TLS, or redis+unix:///path";
+const NODE_FORM: &str = "write redis://[user:password@]host[:port], or rediss:// for TLS";
+const ENCODE: &str = "write `@` as %40, `:` as %3A, `/` as %2F, `?` as %3F, `#` as %23 and `%` as \
+                      %25 in the user and the password, or use the fields `username` and `password`";
+
+/// Checks that `url` is of the form that [`FORM`] states, or [`NODE_FORM`] for a node.
+pub(super) fn check(url: &str, named: Named) -> Result<(), Problem> {
+    let form = match named {
+        Named::Server => FORM,
+        Named::Node => NODE_FORM,
+    };
     let fail = |message, help| Err(Problem { message, help });
     let Some((scheme, rest)) = url.split_once("://") else {
-        return fail("the URL has no scheme", FORM);
+        return fail("the URL has no scheme", form);
     };
     match scheme {
-        "redis" => {}
-        "rediss" => return fail("this version has no TLS to Redis", FORM),
-        "unix" | "redis+unix" => return fail("this version connects to Redis by TCP only", FORM),
-        _ => return fail("the scheme of the URL is not `redis`", FORM),
+        "redis" | "rediss" => {}
+        "redis+unix" | "unix" if named == Named::Node => {
+            return fail("a node of a cluster or a sentinel is reached by TCP only", form);
+        }
+        "redis+unix" => return check_path(rest),
+        "unix" => return fail("the scheme of a socket is `redis+unix`", form),
+        _ => return fail("the scheme of the URL is not `redis` or `rediss`", form),
     }
     if url.chars().any(|character| character.is_whitespace() || !character.is_ascii_graphic()) {
-        return fail("the URL contains a space or a character outside of ASCII", FORM);
+        return fail("the URL contains a space or a character outside of ASCII", form);
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
@@ -48,11 +65,26 @@ pub(super) fn check(url: &str) -> Result<(), Problem> {
     match tail.strip_prefix('/') {
         None if tail.is_empty() => Ok(()),
         Some("") => Ok(()),
+        Some(_) if named == Named::Node => {
+            fail("the URL has something behind the `/`, which has no meaning here", form)
+        }
         Some(database) if is_number::<u32>(database) => Ok(()),
         Some(database) if !database.contains(['?', '#']) => {
-            fail("the database behind the `/` is not a number", FORM)
+            fail("the database behind the `/` is not a number", form)
         }
-        _ => fail("the URL has options behind `?` or `#`, which have no meaning here", FORM),
+        _ => fail("the URL has options behind `?` or `#`, which have no meaning here", form),
+    }
+}
+
+/// Checks what follows the scheme in the URL of a socket.
+fn check_path(path: &str) -> Result<(), Problem> {
+    let fail = |message| Err(Problem { message, help: "write redis+unix:///run/redis/redis.sock" });
+    if !path.starts_with('/') {
+        return fail("the path of the socket does not begin with `/`");
+    }
+    match path.contains(['?', '#', '@', '%']) || path.chars().any(char::is_control) {
+        true => fail("the path of the socket contains `?`, `#`, `@`, `%` or a control character"),
+        false => Ok(()),
     }
 }
 
@@ -107,8 +139,13 @@ mod tests {
             "redis://[::1]:6379/0",
             "redis://user:pa%40ss@host:6379",
             "redis://:password@host",
+            "rediss://user:pa%40ss@host:6379/3",
+            "redis+unix:///run/redis.sock",
         ] {
-            assert!(check(url).is_ok(), "{url}");
+            assert!(check(url, Named::Server).is_ok(), "{url}");
+        }
+        for url in ["redis://a", "rediss://user:password@a:7000", "redis://a:7000/"] {
+            assert!(check(url, Named::Node).is_ok(), "{url}");
         }
     }
 
@@ -117,8 +154,9 @@ mod tests {
         for (url, part) in [
             ("127.0.0.1:6379", "no scheme"),
             ("http://host", "scheme"),
-            ("rediss://host", "TLS"),
-            ("redis+unix:///run/redis", "TCP"),
+            ("unix:///run/redis", "`redis+unix`"),
+            ("redis+unix://run/redis", "begin with `/`"),
+            ("redis+unix:///run/redis?db=1", "`?`"),
             ("redis://", "no host"),
             ("redis://:6379", "no host"),
             ("redis://a b", "space"),
@@ -137,7 +175,11 @@ mod tests {
             ("redis://host/0?protocol=resp3", "options"),
             ("redis://host?db=1", "options"),
         ] {
-            let problem = check(url).err().unwrap_or_else(|| panic!("{url} passed"));
+            let problem = check(url, Named::Server).err().unwrap_or_else(|| panic!("{url} passed"));
+            assert!(problem.message.contains(part), "{url}: {}", problem.message);
+        }
+        for (url, part) in [("redis+unix:///run/redis", "TCP"), ("redis://a/0", "`/`")] {
+            let problem = check(url, Named::Node).err().unwrap_or_else(|| panic!("{url} passed"));
             assert!(problem.message.contains(part), "{url}: {}", problem.message);
         }
     }

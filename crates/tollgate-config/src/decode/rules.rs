@@ -1,9 +1,9 @@
 //! `rules`: the list, and what no two rules may share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use tollgate_core::{Rule, RuleSet};
+use tollgate_core::{Charge, Rule, RuleSet};
 
 use crate::decode::Decoder;
 use crate::decode::fields::Fields;
@@ -25,6 +25,9 @@ impl Decoder<'_> {
     /// Decodes the rules of the file, whose fields are `file`.
     pub(super) fn rules(&mut self, file: &Fields<'_>) -> Option<RuleSet> {
         let Some(entry) = file.entry("rules") else {
+            if self.has_limits {
+                return Some(RuleSet::default());
+            }
             self.no_rules(0..0, "the file has no `rules`");
             return None;
         };
@@ -56,7 +59,10 @@ impl Decoder<'_> {
             return None;
         }
         match RuleSet::new(rules) {
-            Ok(rules) => Some(rules),
+            Ok(rules) => {
+                self.doubt_count(&rules, &entry.name_span);
+                Some(rules)
+            }
             Err(error) => {
                 self.error(Mistake::new(entry.name_span.clone(), error.to_string()));
                 None
@@ -104,6 +110,27 @@ impl Decoder<'_> {
                         .also(limit.clone(), "this limit is counted under that name"),
                 );
             }
+        }
+    }
+
+    /// Warns of a domain whose rules without a `match` are more than a request may be charged by.
+    fn doubt_count(&mut self, rules: &RuleSet, span: &Range<usize>) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for rule in rules.iter().filter(|rule| rule.matcher().is_empty()) {
+            *counts.entry(rule.domain()).or_default() += 1;
+        }
+        for (domain, count) in counts.into_iter().filter(|(_, count)| *count > Charge::COUNT_MAX) {
+            let most = Charge::COUNT_MAX;
+            let message = format!(
+                "the domain `{domain}` has {count} rules and shadow limits without a `match`"
+            );
+            self.warning(
+                Mistake::new(span.clone(), message)
+                    .label(format!(
+                        "a request is charged by at most {most}, and refused above that"
+                    ))
+                    .help("give them a `match`, or some of them another `domain`"),
+            );
         }
     }
 

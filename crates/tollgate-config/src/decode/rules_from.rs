@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
+use crate::decode::redis_url::Named;
 use crate::mistake::{Mistake, quoted};
+use crate::redis::{RedisServers, RedisUrl};
 use crate::rules_from::{HttpUrl, RulesFrom};
-use crate::store::{RedisUrl, StoreConfig};
+use crate::store::StoreConfig;
 use crate::tree::{Node, Value};
 
 pub(super) const RULES_FROM: Shape = Shape {
@@ -68,7 +70,14 @@ impl Decoder<'_> {
         store: Option<&StoreConfig>,
     ) -> Option<RulesFrom> {
         let url = match (fields.entry("url"), store) {
-            (None, Some(StoreConfig::Redis { url, .. })) => Some(url.clone()),
+            (None, Some(StoreConfig::Redis(redis)))
+                if redis.password.is_none() && redis.database.is_none() && !redis.tls.is_set() =>
+            {
+                match &redis.servers {
+                    RedisServers::Single(url) => Some(url.clone()),
+                    _ => self.rules_url(fields),
+                }
+            }
             _ => self.rules_url(fields),
         };
         let key = match fields.value("key", self) {
@@ -82,7 +91,7 @@ impl Decoder<'_> {
     fn rules_url(&mut self, fields: &Fields<'_>) -> Option<RedisUrl> {
         let example = self.format.assign_text("url", "redis://127.0.0.1:6379");
         let node = fields.required("url", &example, self)?;
-        self.redis_url(node)
+        self.redis_url(node, "url", Named::Server)
     }
 
     fn redis_key(&mut self, node: &Node) -> Option<String> {

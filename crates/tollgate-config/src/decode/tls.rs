@@ -2,7 +2,7 @@
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
-use crate::security::{Tls, TlsFiles};
+use crate::security::{ListenerTls, Tls};
 use crate::tree::Node;
 
 pub(super) const TLS: Shape =
@@ -22,7 +22,7 @@ pub(super) const TLS_FILES: Shape = Shape {
 };
 
 impl Decoder<'_> {
-    pub(super) fn tls(&mut self, node: &Node) -> Option<Tls> {
+    pub(super) fn listener_tls(&mut self, node: &Node) -> Option<Tls> {
         let fields = Fields::of(node, &TLS, self)?;
         let [http, grpc, admin] = TLS_LISTENERS.map(|name| match fields.value(name, self) {
             Some(node) => self.tls_files(node).map(Some),
@@ -31,12 +31,12 @@ impl Decoder<'_> {
         Some(Tls { http: http?, grpc: grpc?, admin: admin? })
     }
 
-    fn tls_files(&mut self, node: &Node) -> Option<TlsFiles> {
+    fn tls_files(&mut self, node: &Node) -> Option<ListenerTls> {
         let fields = Fields::of(node, &TLS_FILES, self)?;
         let cert = self.required_path(&fields, "cert", "/etc/tollgate/tls/tls.crt");
         let key = self.required_path(&fields, "key", "/etc/tollgate/tls/tls.key");
         let client_ca = self.optional_path(&fields, "client_ca");
-        Some(TlsFiles { cert: cert?, key: key?, client_ca: client_ca? })
+        Some(ListenerTls { cert: cert?, key: key?, client_ca: client_ca? })
     }
 }
 

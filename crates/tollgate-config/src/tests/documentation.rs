@@ -3,12 +3,47 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Config;
-use crate::decode::SHAPES;
+use crate::decode::{SHAPES, envoy};
+use crate::{Config, EnvoyLimits};
 
 fn documentation() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    page("configuration.md")
+}
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn every_field_for_envoy_is_documented() {
+    let text = page("envoy.md");
+    for shape in envoy::SHAPES {
+        for field in shape.fields {
+            assert!(text.contains(&format!("`{field}`")), "{}: {field}", shape.what);
+        }
+    }
+}
+
+#[test]
+fn every_block_of_the_page_on_envoy_parses_without_a_warning() {
+    let text = page("envoy.md");
+    let mut blocks = 0;
+    for block in text.split("```yaml\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let indent = " ".repeat(block.len() - block.trim_start().len());
+        let block = block.replace(&format!("\n{indent}"), "\n");
+        let block = block.trim_start();
+        if block.starts_with("domain:") {
+            let limits = EnvoyLimits::parse(block, "t.yaml").unwrap_or_else(|e| panic!("{e}"));
+            assert!(limits.warnings.is_empty(), "{}", limits.warnings);
+        } else {
+            let config = Config::parse(&whole(block), "t.yaml").unwrap_or_else(|e| panic!("{e}"));
+            assert!(config.warnings.is_empty(), "{}", config.warnings);
+        }
+        blocks += 1;
+    }
+    assert_eq!(blocks, 3);
 }
 
 #[test]

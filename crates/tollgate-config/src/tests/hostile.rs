@@ -5,6 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::errors;
+use crate::config::text_from;
 use crate::{Config, ConfigErrors};
 
 #[test]
@@ -128,7 +129,7 @@ fn files_that_cannot_be_read_say_why() {
 /// Checks what holds for every text: no panic, and mistakes only at places in the file.
 fn holds(bytes: &[u8], name: &str) {
     let lines = String::from_utf8_lossy(bytes).matches('\n').count() + 1;
-    let found = match Config::from_bytes(bytes.to_vec(), name) {
+    let found = match text_from(bytes.to_vec(), name).and_then(|text| Config::parse(&text, name)) {
         Ok(config) => {
             assert!(!config.rules.is_empty());
             config.warnings.iter().cloned().collect::<Vec<_>>()

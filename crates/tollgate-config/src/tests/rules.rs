@@ -295,3 +295,32 @@ proptest! {
         prop_assert_eq!(config.unwrap().rules.len(), 2);
     }
 }
+
+#[test]
+fn more_rules_that_always_match_than_a_request_may_be_charged_by_are_doubted() {
+    let file = |count: usize, more: &str| {
+        let rule = |index| format!("  - {{ name: r{index}, limit: 1/s{more} }}\n");
+        format!("rules:\n{}", (0..count).map(rule).collect::<String>())
+    };
+    for (text, count) in [(file(65, ""), 65), (file(33, ", shadow_limit: 2/s"), 66)] {
+        let config = Config::parse(&text, "t.yaml").unwrap();
+        assert_eq!(
+            config.warnings.to_string(),
+            format!(
+                "\
+warning: the domain `default` has {count} rules and shadow limits without a `match`
+ --> t.yaml:1:1
+  |
+1 | rules:
+  | ^^^^^ a request is charged by at most 64, and refused above that
+  |
+  = help: give them a `match`, or some of them another `domain`"
+            )
+        );
+    }
+    let split = file(64, "") + &file(64, ", domain: shop")["rules:\n".len()..];
+    for text in [split, file(100, ", match: { path: /a }")] {
+        let config = Config::parse(&text, "t.yaml").unwrap();
+        assert!(config.warnings.is_empty(), "{}", config.warnings);
+    }
+}

@@ -176,7 +176,7 @@ fn a_refund_under_a_ticket_is_made_once() {
 #[test]
 fn a_reservation_that_has_left_its_window_gives_nothing_back() {
     let rate = || "10/min".parse().unwrap();
-    let sliding = Quota::sliding_window(rate(), crate::Algorithm::CELLS_DEFAULT).unwrap();
+    let sliding = Quota::sliding_window(rate(), Algorithm::CELLS_DEFAULT).unwrap();
     let quotas =
         [Quota::fixed_window(rate()).unwrap(), sliding, Quota::sliding_log(rate()).unwrap()];
     for quota in quotas {
@@ -196,4 +196,26 @@ fn a_reservation_that_has_left_its_window_gives_nothing_back() {
             assert_eq!(kept.record, None);
         }
     }
+}
+
+#[test]
+fn what_is_taken_is_taken_as_far_as_it_is_there() {
+    let five = quota(5);
+    let mut kept = Kept::default();
+    let taken = kept.apply(Operation::Take, Charge::new("a", &five, Cost::new(3)), NOW);
+    assert!(taken.is_allow());
+    assert_eq!(taken.remaining(), 2);
+    let more = kept.apply(Operation::Take, Charge::new("a", &five, Cost::new(100)), NOW);
+    assert!(more.is_allow());
+    assert_eq!((more.remaining(), more.reset_after()), (0, Duration::from_secs(5)));
+    let nothing = kept.apply(Operation::Take, Charge::new("a", &five, Cost::ONE), NOW);
+    assert_eq!((nothing.is_allow(), nothing.remaining()), (true, 0));
+}
+
+#[test]
+fn what_is_taken_of_one_bucket_does_not_depend_on_the_others() {
+    let (one, nine) = (quota(1), quota(9));
+    let charges = [Charge::new("a", &one, Cost::new(7)), Charge::new("b", &nine, Cost::new(7))];
+    let (decisions, _) = decide(Operation::Take, &charges);
+    assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (0, 2));
 }

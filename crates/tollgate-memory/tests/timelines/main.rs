@@ -82,7 +82,7 @@ fn the_timelines_reach_the_cap_and_evict_and_settle_and_repair() {
         });
         runs.sum()
     }
-    let capped = tally(at_the_cap(4), steps(own_quota(), forward()));
+    let capped = tally(at_the_cap(9), steps(own_quota(), forward()));
     assert!(capped.full > 200 && capped.evicted > 200, "{capped:?}");
     assert!(capped.settled > 50 && capped.renewed > 20 && capped.denied > 200, "{capped:?}");
     let stepped = tally(below_the_cap(), steps(any_quota(), far()));

@@ -87,7 +87,7 @@ async fn a_forgotten_script_is_sent_to_the_node_that_forgot_it() {
     }
     assert_eq!(apply(&store, Operation::Spend, &charges).await[0].remaining(), 7);
     assert_eq!(apply(&store, Operation::Spend, &charges).await[0].remaining(), 6);
-    assert_eq!(store.script_reloads(), 1);
+    assert_eq!(store.status().script_reloads, 1);
 }
 
 #[tokio::test]

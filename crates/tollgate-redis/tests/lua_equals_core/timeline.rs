@@ -161,7 +161,7 @@ fn latest(max_clock_skew: Duration) -> Timestamp {
 }
 
 fn random_operation(random: &mut Random) -> Operation {
-    match random.below(16) {
+    match random.below(17) {
         0 => Operation::Look,
         1 => Operation::Renew,
         2 => Operation::Release,
@@ -176,6 +176,7 @@ fn random_operation(random: &mut Random) -> Operation {
                 Duration::MAX,
             ]),
         },
+        9 => Operation::Take,
         _ => Operation::Spend,
     }
 }

@@ -42,8 +42,8 @@ pub(crate) async fn commit(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let CommitRequest { reservation, cost } = read(request.into_body()).await?;
-    settled(&app, app.limiter.commit(&reservation, cost).await)
+    let CommitRequest { reservation, cost, attributes } = read(request.into_body()).await?;
+    settled(&app, app.limiter.commit_with(&reservation, &attributes, cost).await)
 }
 
 pub(crate) async fn cancel(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{Clock, RuleSet, SystemClock, Timestamp};
-use tollgate_config::{Config, ConfigErrors, ConfigWarnings, RulesFile, RulesId};
+use tollgate_config::{Config, ConfigErrors, ConfigWarnings, EnvoyLimits, RulesFile, RulesId};
 
 use crate::live::source::Source;
 
@@ -64,15 +64,19 @@ pub(super) struct Checked {
 const WARNINGS_MAX: usize = 10;
 
 impl Checked {
-    /// Reads a text as its source has it.
-    pub(super) fn read(text: &[u8], source: &Source) -> Result<Self, String> {
+    /// Reads a text as its source has it; a whole configuration may have no rules beside `limits`.
+    pub(super) fn read(text: &[u8], source: &Source, limits: &EnvoyLimits) -> Result<Self, String> {
         let name = source.name();
         if source.is_elsewhere() {
             let file = RulesFile::from_bytes(text.to_vec(), &name).map_err(|e| report(&e))?;
             return Ok(Self::of(&file, String::from_utf8_lossy(text).into()));
         }
         let text = String::from_utf8(text.to_vec()).map_err(|_| "the file is not UTF-8")?;
-        let config = Config::parse(&text, &name).map_err(|errors| report(&errors))?;
+        let parsed = match limits.is_empty() {
+            true => Config::parse(&text, &name),
+            false => Config::parse_beside(&text, &name, limits.clone()),
+        };
+        let config = parsed.map_err(|errors| report(&errors))?;
         Ok(Self {
             rules: config.rules.clone(),
             version: Version::new(

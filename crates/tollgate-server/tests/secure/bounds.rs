@@ -25,10 +25,10 @@ async fn status(service: &Service, head: &[u8]) -> Option<String> {
 #[test]
 fn every_listener_is_on_loopback_unless_configured_otherwise() {
     let config = Config::parse(RULES, "t.yaml").unwrap();
-    for address in [config.listen.http, config.listen.admin] {
+    let grpc = config.listen.grpc.unwrap();
+    for address in [config.listen.http, grpc, config.listen.admin] {
         assert_eq!(address.ip(), IpAddr::from([127, 0, 0, 1]));
     }
-    assert_eq!(config.listen.grpc, None);
 }
 
 #[tokio::test]

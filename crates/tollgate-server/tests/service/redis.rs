@@ -223,3 +223,151 @@ async fn a_store_that_refuses_to_write_shows_in_readiness_until_it_accepts_a_wri
     assert!(service.post("/v1/check", body).await.body.contains("\"mode\":\"exact\""));
     assert!(service.admin("/readyz").await.body.contains("\"store_answers\":true"));
 }
+
+const LOCAL: &str = "
+rules:
+  - { name: own, limit: 90/min, burst: 9 }
+  - { name: free, domain: shop, limit: 5/s, on_store_failure: open }
+";
+
+/// Waits until a metric has a value.
+async fn wait_for(service: &Service, metric: &str, value: f64) {
+    for _ in 0..300 {
+        if service.metric(metric).await == Some(value) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{metric} is {:?}, not {value}", service.metric(metric).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_the_loss_of_the_store_and_its_return() {
+    let mut server = RedisServer::start().unwrap();
+    let config = format!("store: {{ kind: redis, url: \"{}\" }}\n{LOCAL}", server.url());
+    let (one, two) = (Service::start(&config).await, Service::start(&config).await);
+    wait_for(&one, "tollgate_nodes", 2.0).await;
+    let check = async || one.post("/v1/check", r#"{"attributes":{"path":"/"}}"#).await;
+    assert_eq!(check().await.json()["mode"], "exact");
+    let status = one.admin("/v1/status").await.json();
+    assert_eq!(status["nodes"], serde_json::json!({"counted": 2, "known": true}));
+    assert_eq!(
+        (&status["store"]["breaker"], &status["store"]["answers"]),
+        (&"closed".into(), &true.into())
+    );
+    assert!(status["store"]["answered_ms_ago"].as_u64().unwrap() < 5_000);
+    assert_eq!(
+        status["rules"][0],
+        serde_json::json!({
+            "domain": "default", "rule": "own", "mode": "exact", "on_store_failure": "local",
+            "limit": "90/min", "burst": 9, "local_limit": "90/2min", "local_burst": 4,
+        })
+    );
+    assert_eq!(
+        status["rules"][1],
+        serde_json::json!({
+            "domain": "shop", "rule": "free", "mode": "exact", "on_store_failure": "open",
+            "limit": "5/s", "burst": 5,
+        })
+    );
+
+    server.kill().unwrap();
+    for _ in 0..10 {
+        check().await;
+    }
+    let status = one.admin("/v1/status").await.json();
+    assert_eq!(
+        (&status["store"]["breaker"], &status["store"]["failure"]),
+        (&"open".into(), &"unavailable".into())
+    );
+    assert_eq!(
+        (&status["rules"][0]["mode"], &status["rules"][1]["mode"]),
+        (&"local".into(), &"open".into())
+    );
+    assert_eq!(status["local"]["debts"], 1);
+    let told: Vec<_> =
+        status["changes"].as_array().unwrap().iter().map(|one| &one["change"]).collect();
+    assert!(told.ends_with(&[&"fails".into(), &"breaker_opened".into()]), "{told:?}");
+    let ready = one.admin("/readyz").await;
+    assert_eq!(ready.status, 200);
+    assert!(ready.body.contains(r#""store_answers":false,"reason":"unavailable""#), "{ready:?}");
+    for (name, value) in [
+        ("tollgate_breaker_open", 1.0),
+        ("tollgate_breaker_openings_total", 1.0),
+        ("tollgate_store_failing", 1.0),
+        ("tollgate_local_debts", 1.0),
+        ("tollgate_redis_connections", 0.0),
+        (r#"tollgate_local_burst{domain="default",rule="own"}"#, 4.0),
+        (r#"tollgate_local_rate{domain="default",rule="own"}"#, 0.75),
+        (r#"tollgate_rule_mode{domain="default",rule="own",mode="local"}"#, 1.0),
+        (r#"tollgate_rule_mode{domain="default",rule="own",mode="exact"}"#, 0.0),
+        (r#"tollgate_rule_mode{domain="shop",rule="free",mode="open"}"#, 1.0),
+    ] {
+        assert_eq!(one.metric(name).await, Some(value), "{name}");
+    }
+
+    server.restart().unwrap();
+    wait_for(&one, "tollgate_breaker_open", 0.0).await;
+    wait_for(&one, "tollgate_local_debts", 0.0).await;
+    assert_eq!(check().await.json()["mode"], "exact");
+    // A share of a burst of 4 was spent here, and gains a unit in 1.3 s.
+    let charged = one.metric("tollgate_local_debts_charged_total").await.unwrap();
+    assert!((1.0..=4.0).contains(&charged), "{charged}");
+    assert_eq!(one.metric("tollgate_redis_reconnects_total").await, Some(1.0));
+    assert_eq!(one.admin("/v1/status").await.json()["rules"][0]["mode"], "exact");
+    drop(two);
+}
+
+#[tokio::test]
+async fn the_status_of_a_service_in_memory_tells_of_no_redis() {
+    let service = Service::start(LOCAL).await;
+    let status = service.admin("/v1/status").await.json();
+    assert_eq!(status["store"]["kind"], "memory");
+    assert_eq!((status["store"].get("redis"), &status["store"]["answers"]), (None, &true.into()));
+    assert_eq!(status["nodes"], serde_json::json!({"counted": 1, "known": false}));
+}
+
+/// The names in a JSON value, those of nested ones after a dot; the items of a list count as one.
+fn names(value: &serde_json::Value, within: &str, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = format!("{within}.{name}");
+                names(value, &name, found);
+                found.insert(name);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            items.iter().for_each(|item| names(item, within, found));
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_status_has_the_fields_of_a_real_one() {
+    let documentation = include_str!("../../../../docs/http-api.md");
+    let (_, section) = documentation.split_once("## GET /v1/status").unwrap();
+    let (_, block) = section.split_once("```json\n").unwrap();
+    let documented = serde_json::from_str(block.split_once("```").unwrap().0).unwrap();
+
+    let mut server = RedisServer::start().unwrap();
+    let config = format!(
+        "store: {{ kind: redis, url: \"{}\" }}\nrules: [{{ name: all, limit: 9/min }}]",
+        server.url()
+    );
+    let service = Service::start(&config).await;
+    wait_for(&service, "tollgate_nodes", 1.0).await;
+    server.kill().unwrap();
+    for _ in 0..10 {
+        service.post("/v1/check", r#"{"attributes":{"path":"/"}}"#).await;
+    }
+    let [mut told, mut real] = [const { std::collections::BTreeSet::new() }; 2];
+    names(&documented, "", &mut told);
+    names(&service.admin("/v1/status").await.json(), "", &mut real);
+    // Whether the node had announced itself by then is left to chance.
+    for set in [&mut told, &mut real] {
+        set.remove(".changes.nodes");
+    }
+    assert_eq!(told, real);
+}

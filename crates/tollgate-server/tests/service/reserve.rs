@@ -145,3 +145,17 @@ async fn reservations_are_counted_as_decisions_and_settlements_are_not() {
         assert_eq!(service.metric(name).await, Some(value), "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_rule_that_takes_its_cost_from_an_attribute_is_settled_by_what_that_really_was() {
+    let rules = "rules: [{ name: traffic, limit: 1000/day, cost: { attribute: bytes } }]";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let reserve = r#"{"attributes":{"bytes":"400"}}"#;
+    let id = service.post("/v1/reserve", reserve).await.json()["reservation_id"].clone();
+    let bad = format!(r#"{{"reservation_id":{id},"attributes":{{"bytes":"many"}}}}"#);
+    let reply = service.post("/v1/commit", &bad).await;
+    assert_eq!(reply.status, 400, "{}", reply.body);
+    let commit = format!(r#"{{"reservation_id":{id},"attributes":{{"bytes":"150"}}}}"#);
+    let reply = service.post("/v1/commit", &commit).await;
+    assert_eq!((reply.status, &reply.json()["remaining"]), (200, &850.into()));
+}

@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A running service on free ports. It stops when it is dropped.
 pub(crate) struct Service {
     pub(crate) http: SocketAddr,
+    #[allow(dead_code, reason = "only the tests of Envoy ask there")]
+    pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) limiter: Limiter,
     stop: Option<oneshot::Sender<()>>,
@@ -40,10 +42,11 @@ impl Service {
 
     pub(crate) fn run(server: Server) -> Self {
         let (http, admin) = (server.http_addr(), server.admin_addr());
+        let grpc = server.grpc_addr().unwrap();
         let limiter = server.limiter().clone();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async { drop(stopped.await) }));
-        Self { http, admin, limiter, stop: Some(stop), running }
+        Self { http, grpc, admin, limiter, stop: Some(stop), running }
     }
 
     /// Tells the service to stop; it finishes what is in flight.
@@ -93,7 +96,8 @@ impl Service {
 
 /// Parses a configuration that gets free loopback ports.
 pub(crate) fn parse(config: &str) -> Config {
-    let text = format!("listen: {{ http: 127.0.0.1:0, admin: 127.0.0.1:0 }}\n{config}");
+    let text =
+        format!("listen: {{ http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 127.0.0.1:0 }}\n{config}");
     Config::parse(&text, "test.yaml").unwrap_or_else(|errors| panic!("{errors}"))
 }
 

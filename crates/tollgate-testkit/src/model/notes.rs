@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use tollgate_core::{Charge, Cost, Ticket, Timestamp};
+use tollgate_core::{Algorithm, Charge, Cost, Ticket, Timestamp};
 
 use super::{Contents, allowed, spend};
 use crate::answer::Answer;
@@ -21,8 +21,11 @@ pub(super) struct Notes(Vec<Note>);
 #[derive(Clone, Copy, Debug)]
 struct Note {
     ticket: Ticket,
+    /// None for a refund, which cannot be settled.
     units: u64,
     since: Timestamp,
+    /// When the queue had drained after it.
+    queue_end: Timestamp,
     ends: Timestamp,
 }
 
@@ -41,7 +44,7 @@ impl Notes {
         if self.standing(charge.ticket, now).is_none() {
             contents.give_back(charge.cost.units());
             let ttl = charge.quota.fill_time().clamp(REFUND_TTL_MIN, REFUND_TTL_MAX);
-            self.make(charge, ttl, now);
+            self.make(contents, (charge, 0), ttl, now);
         }
         allowed(contents)
     }
@@ -59,7 +62,7 @@ impl Notes {
         }
         let answer = spend(contents, charge);
         if answer.outcome() == "allow" {
-            self.make(charge, ttl, now);
+            self.make(contents, (charge, charge.cost.units()), ttl, now);
         }
         answer
     }
@@ -71,7 +74,8 @@ impl Notes {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Answer {
-        let Some(note) = self.standing(charge.ticket, now) else {
+        let standing = self.standing(charge.ticket, now).filter(|note| note.units > 0);
+        let Some(note) = standing else {
             return Answer::Deny {
                 remaining: contents.remaining(),
                 reset_after: contents.reset_after(),
@@ -84,6 +88,9 @@ impl Notes {
         match cost.cmp(&note.units) {
             Ordering::Equal => {}
             Ordering::Less if !contents.counts(note.since) => {}
+            Ordering::Less
+                if charge.quota.algorithm() == Algorithm::LeakyBucket
+                    && now.saturating_add(contents.reset_after()) != note.queue_end => {}
             Ordering::Less => {
                 contents.give_back(note.units - cost);
                 delay = contents.delay();
@@ -106,10 +113,16 @@ impl Notes {
         self.0.iter().find(|note| Some(note.ticket) == ticket && now < note.ends).copied()
     }
 
-    fn make(&mut self, charge: &Charge<'_>, ttl: Duration, now: Timestamp) {
-        let Some(ticket) = charge.ticket else { return };
+    fn make(
+        &mut self,
+        contents: &dyn Contents,
+        (charge, units): (&Charge<'_>, u64),
+        ttl: Duration,
+        now: Timestamp,
+    ) {
+        let Some(ticket) = charge.ticket.filter(|_| !charge.cost.is_zero()) else { return };
         self.0.retain(|note| note.ticket != ticket);
-        let ends = now.saturating_add(ttl);
-        self.0.push(Note { ticket, units: charge.cost.units(), since: now, ends });
+        let queue_end = now.saturating_add(contents.reset_after());
+        self.0.push(Note { ticket, units, since: now, queue_end, ends: now.saturating_add(ttl) });
     }
 }

@@ -41,17 +41,24 @@ impl From<io::Error> for StartError {
     }
 }
 
+/// What is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch<'a> {
+    pub(super) binary: &'a OsStr,
+    /// A file that comes before all arguments.
+    pub(super) config: Option<&'a Path>,
+    pub(super) args: &'a [OsString],
+    pub(super) dir: &'a Path,
+    pub(super) port: u16,
+}
+
 impl Process {
-    /// Starts a server on `port` and waits until it answers.
-    pub(super) fn start(
-        binary: impl AsRef<OsStr>,
-        args: &[OsString],
-        dir: &Path,
-        port: u16,
-    ) -> Result<Self, StartError> {
-        let binary = binary.as_ref();
+    /// Starts a server and waits until it answers.
+    pub(super) fn start(launch: Launch<'_>) -> Result<Self, StartError> {
+        let Launch { binary, config, args, dir, port } = launch;
         let (log, writer) = io::pipe()?;
         let child = Command::new(binary)
+            .args(config)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--dir"])
             .arg(dir)
@@ -70,16 +77,11 @@ impl Process {
         Ok(process)
     }
 
-    /// As [`start`](Self::start), waiting for `port` to become free.
-    pub(super) fn start_on(
-        binary: &OsStr,
-        args: &[OsString],
-        dir: &Path,
-        port: u16,
-    ) -> io::Result<Self> {
+    /// As [`start`](Self::start), waiting for the port to become free.
+    pub(super) fn start_again(launch: Launch<'_>) -> io::Result<Self> {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
-            match Self::start(binary, args, dir, port) {
+            match Self::start(launch) {
                 Ok(process) => return Ok(process),
                 Err(StartError::PortTaken(_)) if Instant::now() < deadline => {}
                 Err(StartError::PortTaken(error) | StartError::Other(error)) => return Err(error),
@@ -155,7 +157,7 @@ impl Process {
     /// Tells whether this process, and not another one on its port, answers.
     fn answers(&self, port: u16) -> bool {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let ask = |words: &[&str]| resp::call(address, words, Duration::from_secs(1));
+        let ask = |words: &[&str]| resp::call(address, None, words, Duration::from_secs(1));
         match ask(&["PING"]) {
             Ok(_) => ask(&["INFO", "server"]).is_ok_and(|info| {
                 let own = format!("process_id:{}", self.id());

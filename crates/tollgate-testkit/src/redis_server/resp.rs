@@ -49,15 +49,25 @@ impl Reply {
     }
 }
 
-/// Connects, sends one command and reads its reply. Each step may take `timeout`.
-pub(super) fn call(address: SocketAddr, words: &[&str], timeout: Duration) -> io::Result<Reply> {
+/// Connects, with a password if one is given, sends one command and reads its reply. Each step may
+/// take `timeout`.
+pub(super) fn call(
+    address: SocketAddr,
+    password: Option<&str>,
+    words: &[&str],
+    timeout: Duration,
+) -> io::Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    stream
-        .write_all(&encode(words))
-        .and_then(|()| read(&mut BufReader::new(&stream), DEPTH_MAX))
+    let mut replies = BufReader::new(stream.try_clone()?);
+    let mut ask = |words: &[&str]| {
+        stream.write_all(&encode(words)).and_then(|()| read(&mut replies, DEPTH_MAX))
+    };
+    password
+        .map_or(Ok(Reply::Nil), |password| ask(&["AUTH", password]))
+        .and_then(|_| ask(words))
         .map_err(|error| match error.kind() {
             // What an elapsed socket timeout is called depends on the system.
             io::ErrorKind::WouldBlock => io::Error::new(

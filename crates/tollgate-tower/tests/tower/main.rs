@@ -7,6 +7,7 @@ mod extractor;
 mod grpc;
 mod hyper;
 mod layer;
+mod peer_watch;
 mod permit;
 mod rejection;
 mod support;

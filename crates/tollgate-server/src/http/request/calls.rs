@@ -40,6 +40,8 @@ pub(crate) struct ReserveRequest {
 pub(crate) struct CommitRequest {
     pub(crate) reservation: Hold,
     pub(crate) cost: Cost,
+    /// The real values of attributes that rules take their cost from.
+    pub(crate) attributes: Attributes,
 }
 
 /// What `/v1/cancel` is asked.
@@ -131,14 +133,20 @@ impl Call for ReserveRequest {
 }
 
 impl Call for CommitRequest {
-    const FIELDS: &'static [&'static str] = &["cost", "reservation_id"];
+    const FIELDS: &'static [&'static str] = &["attributes", "cost", "reservation_id"];
     const EXAMPLE: &'static str = COMMIT_EXAMPLE;
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         let cost = fields.cost()?;
         let reservation = fields.reservation("reservation_id", Self::EXAMPLE)?;
+        let attributes = match fields.raw("attributes") {
+            Some(_) => Some(fields.attributes(Self::EXAMPLE)?),
+            None => None,
+        };
+        // What an attribute tells, the cost need not tell again.
+        let cost = cost.or_else(|| attributes.as_ref().map(|_| Cost::ONE));
         let cost = cost.ok_or_else(|| Mistake::missing("cost", Self::EXAMPLE))?;
-        Ok(Self { reservation, cost })
+        Ok(Self { reservation, cost, attributes: attributes.unwrap_or_default() })
     }
 }
 

@@ -19,6 +19,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "memory|redis://HOST:PORT|redis+cluster://HOST:PORT,...")]
     pub(crate) store: StoreKind,
 
+    /// Keep the script as a function, where the server has functions.
+    #[arg(long)]
+    pub(crate) functions: bool,
+
+    /// The CAs that are believed with rediss://, in PEM; those of the system unless given.
+    #[arg(long, value_name = "FILE.pem")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// The certificate that is shown to the server, in PEM.
+    #[arg(long, value_name = "FILE.pem", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The private key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE.pem", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+
     /// Files of timelines, each a JSON list.
     #[arg(required = true, value_name = "FILE.json")]
     pub(crate) files: Vec<PathBuf>,
@@ -35,13 +51,18 @@ impl FromStr for StoreKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "memory" {
-            Ok(Self::Memory)
-        } else if text.starts_with("redis://") || text.starts_with("redis+cluster://") {
-            Ok(Self::Redis(text.to_owned()))
-        } else {
-            Err("give `memory`, `redis://HOST:PORT` or `redis+cluster://HOST:PORT,HOST:PORT`"
-                .to_owned())
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        match (text, scheme) {
+            ("memory", _) => Ok(Self::Memory),
+            (_, Some(scheme)) if scheme.starts_with("redis") || scheme.starts_with("valkey") => {
+                Ok(Self::Redis(text.to_owned()))
+            }
+            _ => {
+                Err("give `memory`, `redis://HOST:PORT`, `redis+cluster://HOST:PORT,HOST:PORT` or \
+                      `redis+sentinel://HOST:PORT,HOST:PORT/MASTER`, with `rediss` for TLS, or \
+                      `redis+unix:///PATH`"
+                    .to_owned())
+            }
         }
     }
 }

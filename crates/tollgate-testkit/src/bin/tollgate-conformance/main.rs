@@ -4,14 +4,16 @@ mod args;
 mod tally;
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use tollgate_core::Store;
 use tollgate_memory::MemoryStore;
-use tollgate_redis::{RedisStore, TimeSource};
+use tollgate_redis::{RedisStore, TimeSource, Tls};
 use tollgate_testkit::conformance::{self, Failure};
 use tollgate_testkit::timeline::{self, Timeline};
 
@@ -52,7 +54,12 @@ fn run(args: &Args) -> Result<Tally, Box<dyn Error>> {
         match &args.store {
             StoreKind::Memory => replay_all(&MemoryStore::new(), &timelines).await,
             StoreKind::Redis(url) => {
-                let store = RedisStore::builder(url.as_str())
+                let mut builder = RedisStore::builder(url.as_str());
+                if let Some(tls) = tls(args)? {
+                    builder = builder.tls(tls);
+                }
+                let store = builder
+                    .functions(args.functions)
                     .time_source(TimeSource::Client)
                     .prefix(KEY_PREFIX)
                     .timeout(STORE_TIMEOUT)
@@ -62,6 +69,21 @@ fn run(args: &Args) -> Result<Tally, Box<dyn Error>> {
             }
         }
     })
+}
+
+/// Reads the certificates, if any is given.
+fn tls(args: &Args) -> Result<Option<Tls>, Box<dyn Error>> {
+    let read = |path: &Path| {
+        fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    };
+    let mut tls = None;
+    if let Some(ca) = &args.ca {
+        tls = Some(Tls::new().ca(read(ca)?));
+    }
+    if let (Some(certificate), Some(key)) = (&args.cert, &args.key) {
+        tls = Some(tls.unwrap_or_default().identity(read(certificate)?, read(key)?));
+    }
+    Ok(tls)
 }
 
 /// Replays the timelines one by one and prints each as soon as it is done.

@@ -1,0 +1,40 @@
+//! Who watches what is decided.
+
+use std::time::Duration;
+
+use tollgate::{CheckError, Verdict};
+use tonic::Code;
+
+/// Watches what is decided, to count it. Every method does nothing unless implemented.
+pub trait Observer: Send + Sync + 'static {
+    /// A request was checked, and its hits were spent if it may pass.
+    fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
+        let _ = (decided, took);
+    }
+
+    /// The store was asked for something that decides nothing: a look, or a refund.
+    fn told(&self, told: Result<&Verdict, &CheckError>) {
+        let _ = told;
+    }
+
+    /// A request named a domain that has neither rules nor limits.
+    fn unknown_domain(&self, domain: &str) {
+        let _ = domain;
+    }
+
+    /// A request could not be judged, for the reason in the message.
+    fn mistaken(&self, message: &str) {
+        let _ = message;
+    }
+
+    /// A request was answered.
+    fn answered(&self, code: Code) {
+        let _ = code;
+    }
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {}

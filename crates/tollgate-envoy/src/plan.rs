@@ -1,0 +1,288 @@
+//! What a request is charged to: from descriptors to buckets.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tollgate::{CheckError, Part};
+use tollgate_core::{Attributes, Cost, RuleSet};
+
+use crate::key;
+use crate::limits::{Amount, Found, Limit, Limits, applied, rule};
+use crate::mistake::Mistake;
+use crate::proto::{RateLimitDescriptor, RateLimitRequest};
+use crate::unit::{CurrentLimit, Override};
+
+/// What is done to a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Group {
+    /// Looked at, for descriptors without hits: they ask whether one more would pass.
+    Probe,
+    /// Spent in.
+    Spend,
+    /// Given back to.
+    Refund,
+}
+
+impl Group {
+    pub(crate) const COUNT: usize = 3;
+}
+
+/// All buckets that a request is charged to.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// By [`Group`].
+    pub(crate) parts: [Vec<Part>; Group::COUNT],
+    /// In the order of the parts.
+    pub(crate) traits: [Vec<Traits>; Group::COUNT],
+    /// In the order of the request.
+    pub(crate) descriptors: Vec<Planned>,
+}
+
+/// What the adapter knows of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    /// The request is denied only if all such parts deny.
+    pub(crate) quota_mode: bool,
+    /// The part stands in the answer though it is in shadow.
+    pub(crate) reported_in_shadow: bool,
+}
+
+/// What one descriptor is charged to.
+#[derive(Debug, Default)]
+pub(crate) struct Planned {
+    pub(crate) uses: Vec<Use>,
+    /// Whether a limit says that everything passes.
+    pub(crate) unlimited: bool,
+    pub(crate) limit: Option<Arc<Limit>>,
+}
+
+/// A part, as one descriptor uses it.
+#[derive(Debug)]
+pub(crate) struct Use {
+    pub(crate) group: Group,
+    pub(crate) index: usize,
+    pub(crate) reported: CurrentLimit,
+}
+
+impl Plan {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.iter().all(Vec::is_empty)
+    }
+
+    /// Returns the part of a use.
+    pub(crate) fn part(&self, used: &Use) -> &Part {
+        &self.parts[used.group as usize][used.index]
+    }
+}
+
+/// Puts plans together.
+pub(crate) struct Planner<'a> {
+    pub(crate) rules: &'a RuleSet,
+    pub(crate) limits: &'a Limits,
+    /// Whether every part spends on its own.
+    pub(crate) alone: bool,
+}
+
+impl std::fmt::Debug for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limit").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where a bucket was planned before.
+type Seen = HashMap<(Group, String), usize>;
+
+impl Planner<'_> {
+    pub(crate) fn plan(&self, request: &RateLimitRequest) -> Result<Plan, Mistake> {
+        let domain = request.domain.as_str();
+        let mut plan = Plan::default();
+        if !self.knows(domain) {
+            plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
+            return Ok(plan);
+        }
+        let found = self.find(request);
+        let mut seen = Seen::new();
+        for (index, (descriptor, found)) in request.descriptors.iter().zip(found).enumerate() {
+            let charge = Hits::of(descriptor, request.hits_addend);
+            let mut planned = Planned::default();
+            match &descriptor.limit {
+                Some(limit) => {
+                    let limit = Override::read(limit).ok_or_else(|| Mistake::no_unit(index))?;
+                    self.plan_override(domain, descriptor, limit, charge, &mut plan, &mut seen)
+                        .map_err(|error| Mistake::of(&error))
+                        .map(|one| planned.uses.push(one))?;
+                }
+                None => {
+                    if let Some(found) = found {
+                        self.plan_limit(found, charge, &mut plan, &mut seen, &mut planned)
+                            .map_err(|error| Mistake::of(&error))?;
+                    }
+                    self.plan_rules(domain, descriptor, charge, &mut plan, &mut seen, &mut planned)
+                        .map_err(|error| Mistake::of(&error))?;
+                }
+            }
+            plan.descriptors.push(planned);
+        }
+        Ok(plan)
+    }
+
+    /// Tells whether a domain has rules or limits. Requests of one that has none are allowed.
+    pub(crate) fn knows(&self, domain: &str) -> bool {
+        self.rules.has_domain(domain) || self.limits.has_domain(domain)
+    }
+
+    /// Finds the configured limit of each descriptor, without those that others replace.
+    fn find(&self, request: &RateLimitRequest) -> Vec<Option<Found>> {
+        let mut found: Vec<_> = request
+            .descriptors
+            .iter()
+            .map(|one| match one.limit {
+                Some(_) => None,
+                None => self.limits.find(&request.domain, &one.entries),
+            })
+            .collect();
+        let replaced: BTreeSet<String> =
+            found.iter().flatten().flat_map(|one| one.limit.replaces.iter().cloned()).collect();
+        for one in &mut found {
+            let is_replaced = |found: &Found| {
+                let name = found.limit.name.as_ref();
+                let counts = matches!(found.limit.amount, Amount::Limited { .. });
+                counts && name.is_some_and(|name| replaced.contains(name))
+            };
+            if one.as_ref().is_some_and(is_replaced) {
+                *one = None;
+            }
+        }
+        found
+    }
+
+    fn plan_override(
+        &self,
+        domain: &str,
+        descriptor: &RateLimitDescriptor,
+        limit: Override,
+        hits: Hits,
+        plan: &mut Plan,
+        seen: &mut Seen,
+    ) -> Result<Use, CheckError> {
+        let mut key = key::begin(domain, key::OVERRIDE);
+        for entry in &descriptor.entries {
+            key::push_entry(&mut key, &entry.key, &entry.value);
+        }
+        let key = key::bounded(key, domain, key::OVERRIDE);
+        let rule = Arc::new(rule("override", domain, limit.quota));
+        let part = Part::new(applied(&rule, key, limit.quota), &Attributes::new(), hits.cost)?;
+        let traits = Traits { quota_mode: false, reported_in_shadow: false };
+        let index = self.add(part, traits, hits.group, Merge::Sum, plan, seen);
+        Ok(Use { group: hits.group, index, reported: limit.reported })
+    }
+
+    fn plan_limit(
+        &self,
+        found: Found,
+        hits: Hits,
+        plan: &mut Plan,
+        seen: &mut Seen,
+        planned: &mut Planned,
+    ) -> Result<(), CheckError> {
+        let Found { limit, key } = found;
+        match &limit.amount {
+            Amount::Unlimited => planned.unlimited = true,
+            Amount::Limited { rule, quota, reported } => {
+                let applied = applied(rule, key, *quota);
+                let part = Part::new(applied, &Attributes::new(), hits.cost)?;
+                let traits = Traits { quota_mode: limit.quota_mode, reported_in_shadow: true };
+                let index = self.add(part, traits, hits.group, Merge::Sum, plan, seen);
+                planned.uses.push(Use { group: hits.group, index, reported: reported.clone() });
+            }
+        }
+        planned.limit = Some(limit);
+        Ok(())
+    }
+
+    /// Plans what the rules charge a descriptor, whose entries are its attributes.
+    fn plan_rules(
+        &self,
+        domain: &str,
+        descriptor: &RateLimitDescriptor,
+        hits: Hits,
+        plan: &mut Plan,
+        seen: &mut Seen,
+        planned: &mut Planned,
+    ) -> Result<(), CheckError> {
+        if !self.rules.has_domain(domain) {
+            return Ok(());
+        }
+        let mut attributes = Attributes::new().with_domain(domain.to_owned());
+        for entry in descriptor.entries.iter().filter(|entry| !entry.value.is_empty()) {
+            attributes.insert(entry.key.clone(), entry.value.clone());
+        }
+        for applied in self.rules.charges(&attributes) {
+            let part = Part::new(applied, &attributes, hits.cost)?;
+            let reported = CurrentLimit::of(part.quota(), part.rule().name());
+            let traits = Traits { quota_mode: false, reported_in_shadow: false };
+            let index = self.add(part, traits, hits.group, Merge::Max, plan, seen);
+            planned.uses.push(Use { group: hits.group, index, reported });
+        }
+        Ok(())
+    }
+
+    /// Adds a part, or its cost to the part of the same bucket.
+    fn add(
+        &self,
+        part: Part,
+        traits: Traits,
+        group: Group,
+        merge: Merge,
+        plan: &mut Plan,
+        seen: &mut Seen,
+    ) -> usize {
+        let parts = &mut plan.parts[group as usize];
+        let bucket = (group, part.key().to_owned());
+        if let Some(index) = seen.get(&bucket) {
+            if group != Group::Probe {
+                let (known, more) = (parts[*index].cost().units(), part.cost().units());
+                let units = match merge {
+                    Merge::Sum => known.saturating_add(more),
+                    Merge::Max => known.max(more),
+                };
+                parts[*index] = parts[*index].clone().with_cost(Cost::new(units));
+            }
+            return *index;
+        }
+        let index = parts.len();
+        seen.insert(bucket, index);
+        parts.push(if self.alone || traits.quota_mode { part.alone() } else { part });
+        plan.traits[group as usize].push(traits);
+        index
+    }
+}
+
+/// What becomes of the costs of two descriptors that are charged to one bucket.
+#[derive(Clone, Copy)]
+enum Merge {
+    /// Each counts, as in the configuration that says what each is charged to.
+    Sum,
+    /// The request counts once, as several descriptors may lead to one rule.
+    Max,
+}
+
+/// The hits of one descriptor.
+#[derive(Clone, Copy)]
+struct Hits {
+    group: Group,
+    cost: Cost,
+}
+
+impl Hits {
+    fn of(descriptor: &RateLimitDescriptor, of_request: u32) -> Self {
+        let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(of_request.max(1)));
+        match hits {
+            hits if descriptor.is_negative_hits => {
+                Self { group: Group::Refund, cost: Cost::new(hits) }
+            }
+            0 => Self { group: Group::Probe, cost: Cost::ONE },
+            hits => Self { group: Group::Spend, cost: Cost::new(hits) },
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The service itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{Charge, Limiter, Rule};
+use tollgate_config::{EnvoyConfig, EnvoyLimits};
+use tonic::{Request, Response, Status};
+
+use crate::answer::{answer, refused};
+use crate::judge::Judge;
+use crate::limits::Limits;
+use crate::mistake::Mistake;
+use crate::observer::{Nobody, Observer};
+use crate::patience::patience;
+use crate::plan::Planner;
+use crate::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use crate::proto::{RateLimitRequest, RateLimitResponse};
+
+/// Envoy's RateLimitService v3 on a [`Limiter`].
+///
+/// See the [crate docs](crate) for an example. Clones share everything.
+#[derive(Clone)]
+pub struct RateLimiter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limiter: Limiter,
+    limits: Limits,
+    config: EnvoyConfig,
+    observer: Box<dyn Observer>,
+}
+
+impl RateLimiter {
+    /// The most bytes that a request may have: 64 KiB.
+    pub const REQUEST_LEN_MAX: usize = 64 * 1024;
+
+    /// The most descriptors that a request may have: 1,000.
+    pub const DESCRIPTORS_MAX: usize = 1_000;
+
+    /// The most entries that a descriptor may have: 64.
+    pub const ENTRIES_MAX: usize = 64;
+
+    /// Makes the service that answers by the rules of `limiter` and by `limits`.
+    pub fn new(limiter: Limiter, limits: &EnvoyLimits, config: EnvoyConfig) -> Self {
+        Self::with_observer(limiter, limits, config, Nobody)
+    }
+
+    /// Makes the service, with somebody who watches what it decides.
+    pub fn with_observer(
+        limiter: Limiter,
+        limits: &EnvoyLimits,
+        config: EnvoyConfig,
+        observer: impl Observer,
+    ) -> Self {
+        let (limits, observer) = (Limits::new(limits), Box::new(observer));
+        Self { shared: Arc::new(Shared { limiter, limits, config, observer }) }
+    }
+
+    /// Returns the rules that the limits are counted as, each with the path of its descriptor as its
+    /// name.
+    pub fn limit_rules(&self) -> Vec<Arc<Rule>> {
+        self.shared.limits.rules()
+    }
+
+    /// Makes the tonic service, which refuses requests above
+    /// [`REQUEST_LEN_MAX`](Self::REQUEST_LEN_MAX).
+    pub fn into_service(self) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(Self::REQUEST_LEN_MAX)
+    }
+
+    /// Judges one request. `patience` is how long the caller can wait for the store, which has a
+    /// deadline of its own; after the shorter of the two the failure policies decide.
+    ///
+    /// # Errors
+    ///
+    /// A [`Status`] of `INVALID_ARGUMENT` if the request cannot be judged: it has no domain or no
+    /// descriptor or too many, an override without a unit, or is charged to too many buckets. A store that
+    /// does not answer is not an error.
+    pub async fn should_rate_limit(
+        &self,
+        request: &RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let judged = self.judge(request, patience).await;
+        let judged = judged.map_err(|mistake| {
+            let message = mistake.to_string();
+            self.shared.observer.mistaken(&message);
+            Status::invalid_argument(message)
+        });
+        let code = judged.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
+        self.shared.observer.answered(code);
+        judged
+    }
+
+    async fn judge(
+        &self,
+        request: &RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<RateLimitResponse, Mistake> {
+        let Shared { limiter, limits, config, observer } = self.shared.as_ref();
+        if request.domain.is_empty() {
+            return Err(Mistake::no_domain());
+        }
+        if request.descriptors.is_empty() {
+            return Err(Mistake::no_descriptors());
+        }
+        let count = request.descriptors.len();
+        if count > Self::DESCRIPTORS_MAX {
+            return Err(Mistake::too_many_descriptors(count, Self::DESCRIPTORS_MAX));
+        }
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let count = descriptor.entries.len();
+            if count > Self::ENTRIES_MAX {
+                return Err(Mistake::too_many_entries(index, count, Self::ENTRIES_MAX));
+            }
+        }
+        let rules = limiter.rules();
+        let planner = Planner { rules: &rules, limits, alone: config.spend_on_denial };
+        if !planner.knows(&request.domain) {
+            observer.unknown_domain(&request.domain);
+        }
+        let plan = planner.plan(request)?;
+        let most = plan.parts.iter().map(Vec::len).max().unwrap_or(0);
+        if most > Charge::COUNT_MAX {
+            return Err(Mistake::too_many_buckets(most));
+        }
+        let judge = Judge {
+            limiter,
+            observer: observer.as_ref(),
+            spend_on_denial: config.spend_on_denial,
+            patience,
+        };
+        match judge.judge(&plan).await {
+            Ok(judged) => Ok(answer(&request.domain, &plan, &judged, config.headers)),
+            Err(error) if error.is_store_failure() => {
+                Ok(refused(&request.domain, &plan, &error, config.headers))
+            }
+            Err(error) => Err(Mistake::of(&error)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimiter {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let patience = patience(request.metadata());
+        Self::should_rate_limit(self, request.get_ref(), patience).await.map(Response::new)
+    }
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("limiter", &self.shared.limiter)
+            .field("limits", &self.shared.limits)
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
+    }
+}

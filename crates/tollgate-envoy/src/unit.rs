@@ -1,0 +1,105 @@
+//! What a limit is, in Envoy's terms.
+
+use tollgate_config::EnvoyUnit;
+use tollgate_core::{Quota, Rate};
+
+use crate::proto::rate_limit_response::RateLimit;
+use crate::proto::rate_limit_response::rate_limit::Unit;
+use crate::proto::{RateLimitUnit, rate_limit_descriptor::RateLimitOverride};
+
+/// A limit as it is reported.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CurrentLimit(RateLimit);
+
+impl CurrentLimit {
+    pub(crate) fn new(requests_per_unit: u32, unit: Option<EnvoyUnit>, name: String) -> Self {
+        let unit = unit.map_or(Unit::Unknown, |unit| match unit {
+            EnvoyUnit::Second => Unit::Second,
+            EnvoyUnit::Minute => Unit::Minute,
+            EnvoyUnit::Hour => Unit::Hour,
+            EnvoyUnit::Day => Unit::Day,
+            EnvoyUnit::Week => Unit::Week,
+            EnvoyUnit::Month => Unit::Month,
+            EnvoyUnit::Year => Unit::Year,
+        });
+        Self(RateLimit { name, requests_per_unit, unit: unit as i32 })
+    }
+
+    /// Reports the rate of a rule's quota. A period that is no unit has none: how long it is stands
+    /// in no field.
+    pub(crate) fn of(quota: Option<Quota>, name: &str) -> Self {
+        let Some(quota) = quota else { return Self::new(0, None, name.to_owned()) };
+        let units = u32::try_from(quota.rate().units()).unwrap_or(u32::MAX);
+        Self::new(units, EnvoyUnit::of(quota.rate().period()), name.to_owned())
+    }
+
+    pub(crate) fn into_message(self) -> RateLimit {
+        self.0
+    }
+}
+
+/// A limit that came with a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Override {
+    pub(crate) quota: Option<Quota>,
+    pub(crate) reported: CurrentLimit,
+}
+
+impl Override {
+    /// Reads it, or gives `None` if it has no unit.
+    pub(crate) fn read(limit: &RateLimitOverride) -> Option<Self> {
+        let unit = match RateLimitUnit::try_from(limit.unit).ok()? {
+            RateLimitUnit::Unknown => return None,
+            RateLimitUnit::Second => EnvoyUnit::Second,
+            RateLimitUnit::Minute => EnvoyUnit::Minute,
+            RateLimitUnit::Hour => EnvoyUnit::Hour,
+            RateLimitUnit::Day => EnvoyUnit::Day,
+            RateLimitUnit::Month => EnvoyUnit::Month,
+            RateLimitUnit::Year => EnvoyUnit::Year,
+        };
+        let requests = limit.requests_per_unit;
+        let reported = CurrentLimit::new(requests, Some(unit), String::new());
+        // What no quota can hold is far above what one bucket is ever asked for.
+        let most = u64::from(requests).min(Quota::BURST_MAX).min(Rate::UNITS_PER_SECOND_MAX);
+        let quota = Rate::new(most, unit.period()).and_then(Quota::fixed_window).ok();
+        Some(Self { quota, reported })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_reported_as_its_unit_if_it_is_one() {
+        for (rate, units, unit) in [
+            ("20/min", 20, Unit::Minute),
+            ("700/60s", 700, Unit::Minute),
+            ("5/7day", 5, Unit::Week),
+            ("5/30day", 5, Unit::Month),
+            ("5/365day", 5, Unit::Year),
+            ("3/90s", 3, Unit::Unknown),
+        ] {
+            let quota = Quota::from_rate(rate.parse().unwrap()).unwrap();
+            let reported = CurrentLimit::of(Some(quota), "a").into_message();
+            assert_eq!((reported.requests_per_unit, reported.unit()), (units, unit), "{rate}");
+        }
+    }
+
+    #[test]
+    fn every_override_with_a_unit_can_be_counted() {
+        for unit in 1..=6 {
+            for requests_per_unit in [1, 42, u32::MAX] {
+                let limit = RateLimitOverride { requests_per_unit, unit };
+                let read = Override::read(&limit).unwrap();
+                assert!(read.quota.is_some(), "{limit:?}");
+                assert_eq!(read.reported.into_message().requests_per_unit, requests_per_unit);
+            }
+            let blocks = RateLimitOverride { requests_per_unit: 0, unit };
+            assert!(Override::read(&blocks).unwrap().quota.is_none());
+        }
+        for unit in [0, 7, -1] {
+            assert!(Override::read(&RateLimitOverride { requests_per_unit: 1, unit }).is_none());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Checks that arrive while calls are in flight go together in the next one.
+//!
+//! A check that finds nothing in flight goes at once and alone. Those that come meanwhile wait for
+//! its answer, and then go in one call, in the order of their arrival; checks of the same bucket and
+//! cost are one step of it. So a key that thousands wait for costs the server one step per call,
+//! and a call costs it less per check than calls of their own.
+//!
+//! The script spends for one after the other, and replies what was there before each. From that,
+//! core decides here what each is told: exactly what calls of their own would have been told in
+//! that order (G6, G8).
+
+mod batch;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tollgate_core::{Algorithm, Charge, Decisions, Operation, StoreError, Timestamp};
+
+use self::batch::Batch;
+use self::waiting::{Lane, Waiting};
+use crate::error;
+use crate::key::HashSlot;
+use crate::store::Inner;
+
+/// How many calls of one lane are in flight before checks wait: while the server works on one, the
+/// other is on its way.
+const IN_FLIGHT_MAX: usize = 2;
+
+/// How many checks wait at most. More would wait for longer than their deadline.
+const WAITING_MAX: usize = 1 << 16;
+
+/// Where checks wait: in one lane for a single server, in a cluster in one for each slot in use,
+/// since a call reaches one slot.
+#[derive(Debug, Default)]
+pub(crate) struct Coalescer {
+    lanes: Mutex<Lanes>,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    by_slot: HashMap<HashSlot, Lane>,
+    waiting: usize,
+}
+
+/// What one who waited is told.
+#[derive(Debug)]
+enum Told {
+    Decided(Decisions),
+    /// The batch could not decide it: it goes alone.
+    GoesAlone,
+    Failed(StoreError),
+}
+
+/// What a check is to do.
+enum Place {
+    First(Turn),
+    Behind(oneshot::Receiver<Told>),
+    Full,
+}
+
+impl Coalescer {
+    /// Tells whether such charges can wait for others.
+    pub(crate) fn takes(operation: Operation, charges: &[Charge<'_>]) -> bool {
+        operation == Operation::Spend
+            && charges.iter().all(|charge| {
+                let algorithm = charge.quota.algorithm();
+                matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
+                    && !charge.cost.is_zero()
+                    && charge.quota.admits(charge.cost)
+            })
+    }
+
+    /// Finds a place for a check: it goes first, or it waits behind others.
+    fn place(
+        inner: &Arc<Inner>,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Place {
+        let mut lanes = inner.coalescer.lanes.lock();
+        let is_full = lanes.waiting >= WAITING_MAX;
+        let lane = lanes.by_slot.entry(slot).or_default();
+        if lane.in_flight < IN_FLIGHT_MAX && lane.waiting.is_empty() {
+            lane.in_flight += 1;
+            return Place::First(Turn { inner: Arc::clone(inner), slot });
+        }
+        if is_full {
+            return Place::Full;
+        }
+        let (answer, answered) = oneshot::channel();
+        lane.waiting.push_back(Waiting::new(charges, now, deadline, answer));
+        lanes.waiting += 1;
+        Place::Behind(answered)
+    }
+
+    /// Takes those who go next, or gives the place in flight up if nobody waits.
+    fn next(&self, slot: HashSlot) -> Option<Batch> {
+        let mut guard = self.lanes.lock();
+        let lanes = &mut *guard;
+        let lane = lanes.by_slot.get_mut(&slot)?;
+        let before = lane.waiting.len();
+        let batch = Batch::take(&mut lane.waiting, Instant::now());
+        lanes.waiting -= before - lane.waiting.len();
+        if batch.is_none() {
+            lane.in_flight -= 1;
+            if lane.in_flight == 0 {
+                lanes.by_slot.remove(&slot);
+            }
+        }
+        batch
+    }
+}
+
+/// A place in flight. When it ends, those who waited meanwhile go.
+struct Turn {
+    inner: Arc<Inner>,
+    slot: HashSlot,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(batch) = self.inner.coalescer.next(self.slot) else { return };
+        // Whoever waits has a runtime; if it ends now, nobody waits any more.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(go_on(Arc::clone(&self.inner), self.slot, batch));
+        }
+    }
+}
+
+/// Sends batches until nobody waits.
+async fn go_on(inner: Arc<Inner>, slot: HashSlot, mut batch: Batch) {
+    loop {
+        let deadline = inner.transport.deadline();
+        let command = |form| batch.command(&inner, form);
+        match inner.transport.send(slot, command, deadline).await {
+            Ok(reply) => {
+                let told = batch.tell(&reply, inner.max_clock_skew);
+                if let Err(unheard) = told {
+                    unheard.fail(&error::unintelligible(&inner.transport.target.name()));
+                }
+            }
+            Err(failed) => batch.fail(&failed.into_store_error(|_| None)),
+        }
+        match inner.coalescer.next(slot) {
+            Some(next) => batch = next,
+            None => return,
+        }
+    }
+}
+
+impl Inner {
+    /// Spends with others that come at the same time.
+    pub(crate) async fn spend_coalesced(
+        self: &Arc<Self>,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        let deadline = self.transport.deadline();
+        let now_of_lane = match self.time_source {
+            crate::TimeSource::Server => Timestamp::EPOCH,
+            crate::TimeSource::Client => now,
+        };
+        let told = match Coalescer::place(self, slot, charges, now_of_lane, deadline) {
+            Place::First(turn) => {
+                let decided = self.decide_alone(Operation::Spend, slot, charges, now).await;
+                drop(turn);
+                return decided;
+            }
+            Place::Behind(answered) => timeout_at(deadline, answered).await,
+            Place::Full => return Err(error::too_many_waiting(WAITING_MAX)),
+        };
+        match told {
+            Ok(Ok(Told::Decided(decisions))) => Ok(decisions),
+            Ok(Ok(Told::GoesAlone)) => {
+                self.decide_alone(Operation::Spend, slot, charges, now).await
+            }
+            Ok(Ok(Told::Failed(error))) => Err(error),
+            Ok(Err(_)) => Err(error::interrupted()),
+            Err(_) => Err(error::no_answer(&self.transport.target.name(), self.transport.timeout)),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The listener for Envoy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use tokio::time::timeout;
+use tollgate::{CheckError, Verdict};
+use tollgate_config::{EnvoyConfig, EnvoyLimits};
+use tollgate_envoy::{Health, Observer, RateLimiter, routes};
+use tonic::{Code, Status};
+
+use crate::app::App;
+
+/// How long a request may take to arrive and to be answered. The store has its own, shorter
+/// deadline, so this one ends those who do not send what they began.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The name that the metrics give to Envoy's requests.
+const ENDPOINT: &str = "envoy";
+
+pub(crate) fn service(app: &Arc<App>, limits: &EnvoyLimits, config: EnvoyConfig) -> RateLimiter {
+    let watch = Watch(Arc::clone(app));
+    let service = RateLimiter::with_observer(app.limiter.clone(), limits, config, watch);
+    app.metrics.count_from_zero(&service.limit_rules());
+    service
+}
+
+pub(crate) async fn router(service: RateLimiter) -> (Router, Health) {
+    let (routes, health) = routes(service).await;
+    let router = routes.prepare().into_axum_router().layer(middleware::from_fn(in_time));
+    (router, health)
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match timeout(REQUEST_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
+            Status::deadline_exceeded(detail).into_http()
+        }
+    }
+}
+
+/// Counts what Envoy is answered.
+struct Watch(Arc<App>);
+
+impl Observer for Watch {
+    fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
+        self.0.metrics.observe(took);
+        self.0.metrics.count_decisions(decided);
+    }
+
+    fn told(&self, told: Result<&Verdict, &CheckError>) {
+        self.0.metrics.count_store_error(told);
+    }
+
+    fn unknown_domain(&self, domain: &str) {
+        self.0.hints.no_rules(domain);
+    }
+
+    fn mistaken(&self, message: &str) {
+        self.0.hints.bad_envoy_request(message);
+    }
+
+    fn answered(&self, code: Code) {
+        let status = match code {
+            Code::Ok => StatusCode::OK,
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        self.0.metrics.count_request(ENDPOINT, status);
+    }
+}

@@ -1,0 +1,186 @@
+//! Headers, body and metadata of an answer.
+
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use serde_json::json;
+use tollgate_envoy::proto::RateLimitResponse;
+
+use crate::rls::{NO_RULES, Rls};
+
+const PER_IP: &str = "rules: [{ name: per-ip, domain: d, key: [ip], limit: 2/min, burst: 1 }]";
+
+fn headers(response: &RateLimitResponse) -> Vec<(&str, &str)> {
+    assert!(response.request_headers_to_add.is_empty());
+    let headers = response.response_headers_to_add.iter();
+    headers.map(|header| (header.key.as_str(), header.value.as_str())).collect()
+}
+
+fn body(response: &RateLimitResponse) -> serde_json::Value {
+    serde_json::from_slice(&response.raw_body).unwrap()
+}
+
+fn metadata(response: &RateLimitResponse) -> serde_json::Value {
+    structure(response.dynamic_metadata.as_ref().unwrap())
+}
+
+fn structure(of: &Struct) -> serde_json::Value {
+    of.fields.iter().map(|(name, one)| (name.clone(), value(one))).collect()
+}
+
+fn value(of: &Value) -> serde_json::Value {
+    match of.kind.as_ref().unwrap() {
+        Kind::NullValue(_) => json!(null),
+        Kind::NumberValue(number) => json!(number),
+        Kind::StringValue(text) => json!(text),
+        Kind::BoolValue(boolean) => json!(boolean),
+        Kind::StructValue(of) => structure(of),
+        Kind::ListValue(list) => list.values.iter().map(value).collect(),
+    }
+}
+
+#[tokio::test]
+async fn a_denial_has_a_wait_and_a_body_that_names_the_rule() {
+    let rls = Rls::start(PER_IP, &[]).await;
+    let allowed = rls.ask("ip=1").await;
+    assert_eq!(headers(&allowed), []);
+    assert!(allowed.raw_body.is_empty());
+
+    rls.clock.advance(std::time::Duration::from_micros(500_001));
+    let denied = rls.ask("ip=1").await;
+    assert_eq!(
+        headers(&denied),
+        [("retry-after", "30"), ("content-type", "application/problem+json")]
+    );
+    assert_eq!(
+        body(&denied),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Too Many Requests",
+            "detail": "the rate limit is used up: try again in 29500 ms",
+            "rule": "per-ip",
+            "retry_after_ms": 29_500,
+            "violated-policies": ["per-ip"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn the_metadata_name_the_rule_and_tell_exact_times() {
+    let rls = Rls::start(PER_IP, &[]).await;
+    rls.ask("ip=1").await;
+    rls.clock.advance(std::time::Duration::from_micros(500_001));
+    let denied = rls.ask("ip=1 + ip=2 + path=/").await;
+    assert_eq!(
+        metadata(&denied),
+        json!({
+            "domain": "d",
+            "allowed": false,
+            "rule": "per-ip",
+            "mode": "exact",
+            "limit": 1.0,
+            "remaining": 0.0,
+            "reset_after_us": 29_499_999.0,
+            "retry_after_us": 29_499_999.0,
+            "descriptors": [
+                {
+                    "allowed": false,
+                    "rule": "per-ip",
+                    "mode": "exact",
+                    "limit": 1.0,
+                    "remaining": 0.0,
+                    "reset_after_us": 29_499_999.0,
+                    "retry_after_us": 29_499_999.0,
+                    "shadow": false,
+                },
+                {
+                    "allowed": true,
+                    "rule": "per-ip",
+                    "mode": "exact",
+                    "limit": 1.0,
+                    "remaining": 1.0,
+                    "reset_after_us": 0.0,
+                    "shadow": false,
+                },
+                { "allowed": true },
+            ],
+        })
+    );
+    let none = metadata(&rls.ask("path=/").await);
+    assert_eq!(
+        none,
+        json!({ "domain": "d", "allowed": true, "mode": "unlimited", "descriptors": [{ "allowed": true }] })
+    );
+}
+
+#[tokio::test]
+async fn the_metadata_of_the_limits_that_let_a_request_pass_are_passed_on() {
+    let file = "
+domain: d
+descriptors:
+  - key: model
+    metadata: { pool: { name: big }, first: 1 }
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: zone
+    value: a*
+    metadata: { pool: { name: small, hosts: [x, null] }, first: true, more: 'yes' }
+    rate_limit: { unlimited: true }
+";
+    let rls = Rls::start(NO_RULES, &[file]).await;
+    let both = metadata(&rls.ask("model=m + zone=a1").await);
+    assert_eq!(
+        both["metadata"],
+        json!({ "pool": { "name": "big", "hosts": ["x", null] }, "first": 1.0, "more": "yes" })
+    );
+    assert_eq!(both["rule"], "model");
+    let denied = metadata(&rls.ask("model=m + zone=a1").await);
+    assert_eq!(denied["metadata"]["pool"]["name"], "small");
+    assert_eq!(metadata(&rls.ask("model=m").await).get("metadata"), None);
+}
+
+#[tokio::test]
+async fn the_headers_are_chosen_by_the_configuration() {
+    let all = Rls::start(&format!("envoy: {{ headers: all }}\n{PER_IP}"), &[]).await;
+    assert_eq!(
+        headers(&all.ask("ip=1").await),
+        [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30")]
+    );
+    assert_eq!(
+        headers(&all.ask("ip=1 + ip=2").await),
+        [
+            ("x-ratelimit-limit", "1"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "30"),
+            ("retry-after", "30"),
+            ("content-type", "application/problem+json"),
+        ]
+    );
+    assert_eq!(headers(&all.ask("path=/").await), []);
+
+    let none = Rls::start(&format!("envoy: {{ headers: none }}\n{PER_IP}"), &[]).await;
+    none.ask("ip=1").await;
+    let denied = none.ask("ip=1").await;
+    assert_eq!(headers(&denied), []);
+    assert_eq!(body(&denied)["rule"], "per-ip");
+}
+
+#[tokio::test]
+async fn the_rule_of_the_longest_wait_speaks_for_a_denial() {
+    let file = "
+domain: d
+descriptors:
+  - { key: a, rate_limit: { unit: minute, requests_per_unit: 1 } }
+  - { key: b, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: c, value: 'x*', rate_limit: { unit: day, requests_per_unit: 0 } }
+";
+    let rls = Rls::start(NO_RULES, &[file]).await;
+    rls.ask("a=1 + b=1").await;
+    let denied = rls.ask("a=1 + b=1").await;
+    assert_eq!(headers(&denied)[0], ("retry-after", "6400"));
+    assert_eq!(body(&denied)["rule"], "b");
+    assert_eq!(body(&denied)["violated-policies"], json!(["a", "b"]));
+
+    let blocked = rls.ask("a=1 + c=xy").await;
+    assert_eq!(headers(&blocked), [("content-type", "application/problem+json")]);
+    assert_eq!(body(&blocked)["rule"], "c=x*");
+    assert_eq!(body(&blocked)["detail"], "such requests are blocked");
+}

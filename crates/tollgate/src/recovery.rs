@@ -1,0 +1,277 @@
+//! What a limiter does on its own: it asks a store that has failed whether it is back, charges what
+//! was spent meanwhile, and announces itself.
+
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate_core::{Charge, Cost, Operation, Quota, StoreError, StoreErrorKind};
+
+use crate::debts::{Owed, still_counts};
+use crate::limiter::{Limiter, Shared};
+use crate::nodes::{ANNOUNCE_FIRST, ANNOUNCE_INTERVAL};
+
+/// How many buckets are charged in one call of the store.
+const BATCH: usize = 32;
+
+/// After how many batches that failed the charging is given up for now.
+const BATCHES_FAILED_MAX: usize = 3;
+
+/// How long the charging may hold up the return to exact decisions.
+const CHARGE_FIRST: Duration = Duration::from_secs(1);
+
+/// How soon debts that could not be charged are tried again.
+const CHARGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many different buckets are probed, so that a cluster is not judged by one of its nodes.
+const PROBES: u64 = 16;
+
+/// Which work goes on in the background, each at most once.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    probing: AtomicBool,
+    charging: AtomicBool,
+    announcing: AtomicBool,
+}
+
+/// Clears the mark of a task when it ends, also with its runtime: the next request then starts it
+/// anew.
+struct Ends<F: Fn(&Tasks) -> &AtomicBool>(Weak<Shared>, F);
+
+impl<F: Fn(&Tasks) -> &AtomicBool> Drop for Ends<F> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            self.1(&shared.tasks).store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Limiter {
+    /// Starts to probe a store that is not asked, unless that goes on. Tells whether it goes on now:
+    /// without a runtime it cannot, and only requests find out when the store is back.
+    pub(crate) fn keep_probing(&self) -> bool {
+        self.start(
+            |tasks| &tasks.probing,
+            async |limiter| {
+                loop {
+                    let health = limiter.upgrade()?.health().settings();
+                    sleep(health.pause(RandomState::new().hash_one(0))).await;
+                    let limiter = limiter.upgrade()?;
+                    if limiter.probe().await.is_err() {
+                        continue;
+                    }
+                    // What was spent meanwhile comes first, so that it is not admitted twice; but a
+                    // flood of keys must not hold up exact decisions.
+                    let charging = pin!(limiter.charge_all());
+                    if let Ok(Err(_)) = timeout(CHARGE_FIRST, charging).await
+                        && limiter.store().is_atomic()
+                    {
+                        continue;
+                    }
+                    limiter.health().close();
+                    limiter.charge_debts();
+                    return None;
+                }
+            },
+        )
+    }
+
+    /// Asks the store for a write, as a check would.
+    async fn probe(&self) -> Result<(), StoreError> {
+        // Without a connection this begins to make one, rather than after a pause. Of a cluster all
+        // nodes would have to answer.
+        #[cfg(feature = "redis")]
+        if let Some(redis) = self.store().as_redis().filter(|redis| !redis.is_cluster()) {
+            redis.ping().await?;
+        }
+        let quota = Quota::from_rate(tollgate_core::Rate::per_second(1_000).map_err(refused)?);
+        let quota = quota.map_err(refused)?;
+        // No rule's key begins like this.
+        let key = format!("!probe:{}", RandomState::new().hash_one(1) % PROBES);
+        let charge = [Charge::new(&key, &quota, Cost::ONE)];
+        let probed = self.store().apply(Operation::Spend, &charge, self.now(), self.deadline());
+        probed.await?;
+        self.health().note_sign_of_life();
+        Ok(())
+    }
+
+    /// Starts to charge what was spent on this node's own account, unless that goes on.
+    pub(crate) fn charge_debts(&self) {
+        if !self.debts().is_any() {
+            return;
+        }
+        self.start(
+            |tasks| &tasks.charging,
+            async |limiter| {
+                let limiter = limiter.upgrade()?;
+                // A process that ends waits for this.
+                let running = limiter.background().begin();
+                let charged = limiter.charge_all().await;
+                drop(running);
+                if charged.is_err() {
+                    sleep(CHARGE_PAUSE).await;
+                }
+                None
+            },
+        );
+    }
+
+    /// Charges every bucket that is in debt now, in batches.
+    async fn charge_all(&self) -> Result<(), StoreError> {
+        // Where a batch can fail in part, what it has charged would be charged again with the rest.
+        let size = if self.store().is_atomic() { BATCH } else { 1 };
+        let mut owed = PutBack { limiter: self, owed: self.debts().take() };
+        let mut failed = PutBack { limiter: self, owed: Vec::new() };
+        let mut outcome = Ok(());
+        while !owed.owed.is_empty() {
+            let start = owed.owed.len().saturating_sub(size);
+            let charged = self.charge(&owed.owed[start..]).await;
+            let batch = owed.owed.drain(start..);
+            match charged {
+                Ok(()) => drop(batch),
+                // That concerns one of them, and nothing was charged.
+                Err(error) if error.is_corrupt() || error.is_invalid() => {
+                    let batch: Vec<Owed> = batch.collect();
+                    for one in batch.iter().filter(|_| size > 1) {
+                        match self.charge(std::slice::from_ref(one)).await {
+                            Err(error) if !error.is_corrupt() && !error.is_invalid() => {
+                                failed.owed.push(one.clone());
+                                outcome = Err(error);
+                            }
+                            // A bucket that cannot be charged cannot admit anything either.
+                            _ => {}
+                        }
+                    }
+                }
+                Err(error) => {
+                    failed.owed.extend(batch);
+                    outcome = Err(error);
+                    if failed.owed.len() >= size * BATCHES_FAILED_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Charges debts to the store, as far as they still count.
+    async fn charge(&self, owed: &[Owed]) -> Result<(), StoreError> {
+        let now = self.now();
+        let counting = |one| (one, still_counts(self.local_store(), one, now));
+        let owed: SmallVec<[(&Owed, u64); 8]> =
+            owed.iter().map(counting).filter(|(_, units)| *units > 0).collect();
+        let charges: SmallVec<[Charge<'_>; 8]> = owed
+            .iter()
+            .map(|((key, debt), units)| {
+                Charge::new(key, &debt.quota, Cost::new(*units)).with_shadow(debt.shadow)
+            })
+            .collect();
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let taken = self.store().apply(Operation::Take, &charges, now, self.deadline());
+        taken.await?;
+        self.debts().note_charged(owed.iter().map(|(_, units)| units).sum());
+        Ok(())
+    }
+
+    /// Starts to announce this node, unless that goes on or the store counts no nodes.
+    pub(crate) fn keep_announcing(&self) {
+        if !self.store().counts_nodes() {
+            return;
+        }
+        self.start(
+            |tasks| &tasks.announcing,
+            async |limiter| {
+                sleep(ANNOUNCE_FIRST).await;
+                loop {
+                    limiter.upgrade()?.announce().await;
+                    sleep(ANNOUNCE_INTERVAL).await;
+                }
+            },
+        );
+    }
+
+    async fn announce(&self) {
+        if self.health().is_open() {
+            self.nodes().lost();
+            return;
+        }
+        let Some(told) = self.store().announce(self.id(), self.now()).await else { return };
+        match told {
+            Ok(count) => {
+                self.health().note_sign_of_life();
+                self.nodes().note_refusal(false);
+                if let Some(nodes) = self.nodes().observe(count, Instant::now()) {
+                    self.health().note_nodes(nodes);
+                }
+            }
+            Err(error) => {
+                let refused = self.health().failure().is_none();
+                if self.nodes().note_refusal(refused) {
+                    tracing::warn!(%error, "this node cannot announce itself, so the nodes may \
+                        share a quota among too few while the store does not answer");
+                }
+                self.nodes().lost();
+            }
+        }
+    }
+
+    /// Runs one task of a kind on the current runtime, if there is one, and tells whether it runs.
+    fn start<Task>(
+        &self,
+        mark: impl Fn(&Tasks) -> &AtomicBool + Send + Clone + 'static,
+        task: impl FnOnce(WeakLimiter) -> Task + Send + 'static,
+    ) -> bool
+    where
+        Task: Future<Output = Option<()>> + Send + 'static,
+    {
+        // Ordering: the mark guards the task's existence only.
+        if mark(self.tasks()).load(Ordering::Relaxed) {
+            return true;
+        }
+        let Ok(runtime) = Handle::try_current() else { return false };
+        if mark(self.tasks()).swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let weak = self.downgrade();
+        let ends = Ends(weak.0.clone(), mark);
+        runtime.spawn(async move {
+            task(weak).await;
+            drop(ends);
+        });
+        true
+    }
+}
+
+/// A limiter that its tasks do not keep alive.
+#[derive(Clone)]
+pub(crate) struct WeakLimiter(pub(crate) Weak<Shared>);
+
+impl WeakLimiter {
+    fn upgrade(&self) -> Option<Limiter> {
+        self.0.upgrade().map(Limiter::of)
+    }
+}
+
+/// Puts debts back that were not charged, also if the charging is given up.
+struct PutBack<'a> {
+    limiter: &'a Limiter,
+    owed: Vec<Owed>,
+}
+
+impl Drop for PutBack<'_> {
+    fn drop(&mut self) {
+        self.limiter.debts().put_back(self.owed.drain(..));
+    }
+}
+
+fn refused(error: tollgate_core::QuotaError) -> StoreError {
+    StoreError::new(StoreErrorKind::Refused, error.to_string())
+}
