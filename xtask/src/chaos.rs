@@ -5,7 +5,7 @@ use crate::{setup, step};
 /// The tests, by package, and of a package by test binary.
 const TESTS: [(&str, &[&str]); 3] = [
     ("tollgate", &["chaos", "outage", "failure_policy"]),
-    ("tollgate-redis", &["failures", "membership", "cluster"]),
+    ("tollgate-redis", &["failures", "connections", "sentinel", "cluster", "membership"]),
     ("tollgate-server", &["service"]),
 ];
 

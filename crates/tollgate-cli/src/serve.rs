@@ -27,8 +27,9 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
     config.listen.admin = args.admin.unwrap_or(config.listen.admin);
     // A file is checked when it is read; these may have been set by options since.
     if let Some((one, other)) = config.listen.collision() {
+        let port = if one == "http" { config.listen.http } else { config.listen.admin }.port();
         console::explain(&format!(
-            "error: listen.{one} and listen.{other} are one port: give each its own, with \
+            "error: listen.{one} and listen.{other} both take port {port}: give each its own, with \
              --{one} ADDR or --{other} ADDR\n"
         ));
         return ExitCode::from(EXIT_ERROR);

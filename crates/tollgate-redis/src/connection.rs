@@ -9,7 +9,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value,
 };
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use crate::health::Health;
 use crate::script::{Form, Script};
@@ -160,12 +160,13 @@ impl Connector {
 
     /// Makes a connection, in at most a second.
     pub(crate) async fn open(&self) -> Result<Link, RedisError> {
-        timeout(CONNECT_TIMEOUT, self.greet()).await.map_err(|_| timed_out())?
+        let deadline = tokio::time::Instant::now() + CONNECT_TIMEOUT;
+        timeout_at(deadline, self.greet(deadline)).await.map_err(|_| timed_out())?
     }
 
-    async fn greet(&self) -> Result<Link, RedisError> {
+    async fn greet(&self, deadline: tokio::time::Instant) -> Result<Link, RedisError> {
         let health = Arc::new(Health::new());
-        let stream = self.endpoint.open(self.settings.tls.as_ref()).await?;
+        let stream = self.endpoint.open(self.settings.tls.as_ref(), deadline).await?;
         let stream = Heard { stream, health: Arc::clone(&health) };
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)

@@ -101,9 +101,12 @@ pub(crate) fn no_connection(server: &str, timeout: std::time::Duration) -> Store
 pub(crate) fn not_connected(server: &str, error: &RedisError) -> StoreError {
     if error.is_io_error() {
         let cause = cause(error);
-        let advice = match cause.contains("certificate") || cause.contains("alert") {
-            true => "check the CA, the client's certificate and the host that the URL names",
-            false => "see whether it runs and can be reached",
+        let advice = if cause.contains("certificate") || cause.contains("alert") {
+            "check the CA, the client's certificate and the host that the URL names"
+        } else if cause.contains("in TLS") || cause.contains("corrupt message") {
+            "see whether it speaks TLS on that port, or write redis://"
+        } else {
+            "see whether it runs and can be reached"
         };
         return StoreError::new(
             StoreErrorKind::Unavailable,

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use redis::aio::PubSub;
 use redis::{Cmd, ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::{CONNECT_TIMEOUT, Connector, timed_out};
 use crate::lookup::{Awaited, Lookup, ended};
@@ -187,15 +187,16 @@ impl Drop for Sentinel {
 async fn subscribe(
     sentinel: &Connector,
 ) -> Result<impl futures_util::Stream<Item = redis::Msg> + use<>, RedisError> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     let subscribe = async {
         let settings = &sentinel.settings;
-        let stream = sentinel.endpoint.open(settings.tls.as_ref()).await?;
+        let stream = sentinel.endpoint.open(settings.tls.as_ref(), deadline).await?;
         let login = settings.login.clone().set_protocol(ProtocolVersion::RESP2);
         let mut announced = PubSub::new(&login, stream).await?;
         announced.subscribe(CHANNEL).await?;
         Ok(announced.into_on_message())
     };
-    timeout(CONNECT_TIMEOUT, subscribe).await.map_err(|_| timed_out())?
+    timeout_at(deadline, subscribe).await.map_err(|_| timed_out())?
 }
 
 async fn ask(sentinel: &Server, master: &str) -> Result<View, RedisError> {

@@ -107,6 +107,20 @@ impl RedisStore {
         Ok(())
     }
 
+    /// How many parts a cluster's keys are in, by [`part_of`](Self::part_of): 64.
+    pub const PARTS: usize = 64;
+
+    /// Returns which part of a cluster's keys a bucket's key is in, by its hash slot, below
+    /// [`PARTS`](Self::PARTS); 0 on a single server. The keys of one part mostly fail together.
+    pub fn part_of(&self, key: &str) -> usize {
+        match self.inner.transport.target {
+            Target::Single(_) | Target::Sentinel(_) => 0,
+            Target::Cluster(_) => {
+                HashSlot::of(&self.inner.prefix, key).index() * Self::PARTS / HashSlot::COUNT
+            }
+        }
+    }
+
     /// Tells whether the buckets are spread over the nodes of a Redis Cluster.
     pub fn is_cluster(&self) -> bool {
         matches!(self.inner.transport.target, Target::Cluster(_))

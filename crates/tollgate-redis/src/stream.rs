@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
 
 use crate::health::Health;
 use crate::tls::TlsClient;
@@ -48,8 +49,12 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 impl Endpoint {
-    /// Connects, with TLS if a client for it is given.
-    pub(crate) async fn open(&self, tls: Option<&TlsClient>) -> io::Result<Box<dyn Duplex>> {
+    /// Connects, with TLS if a client for it is given, whose handshake ends before the deadline.
+    pub(crate) async fn open(
+        &self,
+        tls: Option<&TlsClient>,
+        deadline: Instant,
+    ) -> io::Result<Box<dyn Duplex>> {
         let (host, port) = match self {
             Self::Tcp { host, port } => (host, *port),
             #[cfg(unix)]
@@ -61,7 +66,11 @@ impl Endpoint {
         prepare(&stream)?;
         match tls {
             None => Ok(Box::new(stream)),
-            Some(tls) => Ok(Box::new(tls.handshake(host, stream).await?)),
+            Some(tls) => match timeout_at(deadline, tls.handshake(host, stream)).await {
+                Ok(stream) => Ok(Box::new(stream?)),
+                // A server without TLS waits for the end of a line.
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in TLS")),
+            },
         }
     }
 }
@@ -111,5 +120,33 @@ impl AsyncWrite for Heard {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_tcp_stream_sends_at_once_and_notices_a_peer_that_vanished() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        prepare(&stream).unwrap();
+        assert!(stream.nodelay().unwrap());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_written_as_it_could_be_typed() {
+        let tcp = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 6379 }.to_string();
+        assert_eq!((tcp("redis"), tcp("::1")), ("redis:6379".to_owned(), "[::1]:6379".to_owned()));
+        assert_eq!(Endpoint::Unix("/run/redis.sock".into()).to_string(), "/run/redis.sock");
     }
 }

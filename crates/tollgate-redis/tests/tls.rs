@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tollgate_core::{Charge, Cost, Operation, Quota, Store, StoreError, Timestamp};
 use tollgate_redis::{RedisStore, RedisStoreBuilder, Tls};
-use tollgate_testkit::RedisServer;
 use tollgate_testkit::certificates::{Certificates, ClientCertificate};
+use tollgate_testkit::{RedisCluster, RedisServer};
 
 const PATIENT: Duration = Duration::from_secs(10);
 
@@ -89,6 +89,29 @@ async fn a_server_that_asks_for_a_certificate_lets_in_who_has_one_of_its_ca() {
 }
 
 #[tokio::test]
+async fn the_wrong_port_says_so() {
+    let certificates = Certificates::generate().unwrap();
+    let server = server(&certificates, ClientCertificate::NotAsked);
+    let connect = async |scheme, port| {
+        let builder = RedisStore::builder(format!("{scheme}://localhost:{port}")).timeout(PATIENT);
+        let builder = match scheme {
+            "rediss" => builder.tls(believing(&certificates)),
+            _ => builder,
+        };
+        builder.connect().await.unwrap_err().to_string()
+    };
+    let plain = connect("rediss", server.port()).await;
+    assert!(
+        plain.ends_with(
+            "(no answer in TLS): see whether it speaks TLS on that port, or write redis://"
+        ),
+        "{plain}"
+    );
+    let tls = connect("redis", server.tls_port().unwrap()).await;
+    assert!(tls.starts_with("cannot connect to redis at localhost:"), "{tls}");
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_read_are_invalid_before_anything_connects() {
     let certificates = Certificates::generate().unwrap();
     let client = certificates.client();
@@ -105,4 +128,44 @@ async fn certificates_that_cannot_be_read_are_invalid_before_anything_connects()
     }
     let error = RedisStore::builder("redis://host").tls(Tls::new()).connect_lazily().unwrap_err();
     assert!(error.to_string().ends_with("write rediss://"), "{error}");
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster_are_connected_to_with_tls_where_the_cluster_says() {
+    let certificates = Certificates::generate().unwrap();
+    let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let node = RedisServer::builder()
+        .tls(&certificates, ClientCertificate::NotAsked)
+        .arg("--tls-cluster")
+        .arg("yes")
+        .arg("--cluster-port")
+        .arg(bus.to_string());
+    let cluster = RedisCluster::start_with(1, &node).unwrap();
+    let port = cluster.node(0).tls_port().unwrap();
+    let store = RedisStore::cluster([format!("rediss://localhost:{port}")]);
+    let store = store.tls(believing(&certificates)).timeout(PATIENT).connect().await.unwrap();
+    assert_eq!(remaining_after_spend(&store).await.unwrap(), 9);
+    // The seed was asked by its name; the node is at the address that it announces.
+    assert_eq!((store.status().servers, store.status().connections), (1, 1));
+}
+
+#[tokio::test]
+async fn sentinels_and_the_primary_are_connected_to_with_tls() {
+    let certificates = Certificates::generate().unwrap();
+    let redis = server(&certificates, ClientCertificate::NotAsked);
+    let monitored = redis.tls_port().unwrap();
+    let sentinel = RedisServer::builder()
+        .config(format!("sentinel monitor main 127.0.0.1 {monitored} 1\n"))
+        .tls(&certificates, ClientCertificate::NotAsked)
+        .arg("--tls-replication")
+        .arg("yes")
+        .arg("--sentinel")
+        .start()
+        .unwrap();
+    let url = format!("rediss+sentinel://localhost:{}/main", sentinel.tls_port().unwrap());
+    let builder = RedisStore::builder(url).tls(believing(&certificates)).timeout(PATIENT);
+    let store = builder.connect().await.unwrap();
+    assert_eq!(remaining_after_spend(&store).await.unwrap(), 9);
+    let clients = redis.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap();
+    assert!(clients.text().unwrap().contains("cmd=evalsha"), "{clients:?}");
 }

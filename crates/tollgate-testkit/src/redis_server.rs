@@ -135,9 +135,11 @@ impl Builder {
         self
     }
 
-    /// Puts a file with this text ahead of the arguments.
-    pub(crate) fn config(mut self, text: String) -> Self {
-        self.config = Some(text);
+    /// Sets the text of a configuration file, which comes before the arguments. Sentinels need one,
+    /// beside the argument `--sentinel`.
+    #[must_use]
+    pub fn config(mut self, text: impl Into<String>) -> Self {
+        self.config = Some(text.into());
         self
     }
 

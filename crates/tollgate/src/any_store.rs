@@ -14,6 +14,8 @@ use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
 
+use crate::parts::Parts;
+
 /// A store of any kind behind one type, so that a [`Limiter`](crate::Limiter) needs no type
 /// parameter.
 ///
@@ -79,6 +81,27 @@ impl AnyStore {
             #[cfg(feature = "redis")]
             Kind::Redis(store) => store.reset(keys).await,
             Kind::Custom(store) => within(deadline, store.reset_boxed(keys)).await,
+        }
+    }
+
+    /// Returns how many parts of the keys fail apart from each other: at most 64.
+    pub(crate) fn parts_count(&self) -> usize {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) if store.is_cluster() => RedisStore::PARTS,
+            _ => 1,
+        }
+    }
+
+    /// Returns the part that a key is in.
+    pub(crate) fn part_of(&self, key: &str) -> Parts {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => Parts::one(store.part_of(key)),
+            _ => {
+                let _ = key;
+                Parts::one(0)
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ti
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::limiter::Limiter;
+use crate::parts::Parts;
 use crate::verdict::{Mode, Verdict};
 
 impl Limiter {
@@ -49,9 +50,9 @@ impl Limiter {
             .map_err(|source| CheckError::store(None, source))
     }
 
-    /// Tells whether requests ask the store. While they do not, a probe does.
-    pub(crate) fn is_asked(&self) -> bool {
-        !(self.health().is_open() && self.keep_probing())
+    /// Tells whether requests ask these parts of the store. While they do not, probes do.
+    pub(crate) fn is_asked(&self, parts: Parts) -> bool {
+        (self.health().open() & parts).is_empty() || !self.keep_probing()
     }
 
     /// Asks the store for the decisions on all that is not blocked.
@@ -70,21 +71,27 @@ impl Limiter {
         if self.store().answers_at_once() {
             let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
             return answer.inspect_err(|error| {
-                self.health().note_failure(error);
+                self.health().note_failure(Parts::one(0), error);
             });
         }
         self.keep_announcing();
-        if !self.is_asked() {
+        let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
+        if !self.is_asked(asked) {
             return Err(self.health().not_asked());
         }
+        // Without a runtime nobody probes, and requests find out.
+        let finds_out = !(self.health().open() & asked).is_empty();
         let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
         match &answer {
             Ok(decisions) => {
-                self.health().note_answer(operation, decisions);
+                if finds_out {
+                    self.health().close(asked);
+                }
+                self.health().note_answer(asked, operation, decisions);
                 self.charge_debts();
             }
             Err(error) => {
-                if self.health().note_failure(error) {
+                if self.health().note_failure(asked, error) {
                     self.keep_probing();
                 }
             }

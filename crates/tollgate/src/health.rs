@@ -11,6 +11,7 @@ use tollgate_core::{
     Breaker, BreakerSettings, Decision, Operation, StoreError, StoreErrorKind, Timestamp,
 };
 
+use crate::parts::Parts;
 use crate::status::StatusChange;
 
 /// How often a failure that concerns single keys, or a store that fails now and then, is logged at
@@ -25,9 +26,10 @@ const CHANGES_MAX: usize = 32;
 pub(crate) struct Health {
     /// The word for the store in the log.
     store: &'static str,
+    settings: BreakerSettings,
     started: Instant,
-    /// Whether the store is not asked. The breaker's state, read by every request.
-    open: AtomicBool,
+    /// The parts of the store that are not asked. The breakers' state, read by every request.
+    open: AtomicU64,
     /// Whether the store as a whole fails. The failure's state, read by every answer.
     failing: AtomicBool,
     state: Mutex<State>,
@@ -40,16 +42,25 @@ pub(crate) struct Health {
 
 #[derive(Debug)]
 struct State {
-    breaker: Breaker,
+    /// One for each part of the store.
+    breakers: Vec<Breaker>,
     /// How the store as a whole fails, if it does.
     failure: Option<Failure>,
-    /// When the breaker opened, if it is open.
+    /// When the first breaker opened of those that are open.
     opened: Option<Instant>,
     /// The last changes, the oldest first.
     changes: VecDeque<(Instant, StatusChange)>,
 }
 
 impl State {
+    fn note_answer(&mut self, asked: Parts, now: Timestamp) {
+        for part in asked.iter() {
+            if let Some(breaker) = self.breakers.get_mut(part) {
+                breaker.answered(now);
+            }
+        }
+    }
+
     fn note(&mut self, change: StatusChange) {
         if self.changes.len() == CHANGES_MAX {
             self.changes.pop_front();
@@ -92,17 +103,19 @@ impl Warnings {
 }
 
 impl Health {
-    pub(crate) fn new(store: &'static str, settings: BreakerSettings) -> Self {
+    /// Makes the health of a store of so many parts.
+    pub(crate) fn new(store: &'static str, parts: usize, settings: BreakerSettings) -> Self {
         let state = State {
-            breaker: Breaker::new(settings),
+            breakers: vec![Breaker::new(settings); parts],
             failure: None,
             opened: None,
             changes: VecDeque::new(),
         };
         Self {
             store,
+            settings,
             started: Instant::now(),
-            open: AtomicBool::new(false),
+            open: AtomicU64::new(0),
             failing: AtomicBool::new(false),
             state: Mutex::new(state),
             last_answer_us: AtomicU64::new(0),
@@ -117,10 +130,10 @@ impl Health {
         self.state().failure.map(|failure| failure.kind)
     }
 
-    /// Tells whether the store is not asked since it failed too often.
-    pub(crate) fn is_open(&self) -> bool {
+    /// Returns the parts of the store that are not asked since they failed too often.
+    pub(crate) fn open(&self) -> Parts {
         // Ordering: a request that misses the change asks once more.
-        self.open.load(Ordering::Relaxed)
+        Parts(self.open.load(Ordering::Relaxed))
     }
 
     /// Returns the error of a request that does not ask the store.
@@ -150,9 +163,9 @@ impl Health {
         }
     }
 
-    /// Returns when the breaker opens and how often is probed.
-    pub(crate) fn settings(&self) -> BreakerSettings {
-        *self.state().breaker.settings()
+    /// Returns when a breaker opens and how often is probed.
+    pub(crate) const fn settings(&self) -> &BreakerSettings {
+        &self.settings
     }
 
     /// Returns the last changes with the time since each, the oldest first.
@@ -176,13 +189,13 @@ impl Health {
     ///
     /// A store that refuses to write still answers what writes nothing, so only a write shows that
     /// it accepts them again.
-    pub(crate) fn note_answer(&self, operation: Operation, decisions: &[Decision]) {
+    pub(crate) fn note_answer(&self, asked: Parts, operation: Operation, decisions: &[Decision]) {
         self.note_sign_of_life();
         let wrote = operation != Operation::Look && decisions.iter().any(Decision::is_allow);
         let mut state = self.state();
-        state.breaker.answered(self.now());
-        // While it is not asked, only a probe tells that it is well.
-        if state.breaker.is_open() || !self.failing.load(Ordering::Relaxed) {
+        state.note_answer(asked, self.now());
+        // While a part is not asked, only a probe tells that it is well.
+        if !self.open().is_empty() || !self.failing.load(Ordering::Relaxed) {
             return;
         }
         let ended = state.failure.take_if(|one| one.kind != StoreErrorKind::Refused || wrote);
@@ -196,24 +209,24 @@ impl Health {
 
     /// Notes that the store failed, and tells whether that opened the breaker. Logs the change, and
     /// failures of single keys now and then; never each of them.
-    pub(crate) fn note_failure(&self, error: &StoreError) -> bool {
+    pub(crate) fn note_failure(&self, asked: Parts, error: &StoreError) -> bool {
         match error.kind() {
             StoreErrorKind::Invalid => false,
             kind @ (StoreErrorKind::Corrupt | StoreErrorKind::Full) => {
                 // The store is well.
                 self.note_sign_of_life();
-                self.state().breaker.answered(self.now());
+                self.state().note_answer(asked, self.now());
                 if let Some(failures) = self.key_warnings.due(self.now_us()) {
                     tracing::warn!(store = self.store, kind = kind.as_str(), failures, %error,
                         "store failed for single keys, rules decide by their policy");
                 }
                 false
             }
-            kind => self.note_failure_of_all(kind, error),
+            kind => self.note_failure_of_all(asked, kind, error),
         }
     }
 
-    fn note_failure_of_all(&self, kind: StoreErrorKind, error: &StoreError) -> bool {
+    fn note_failure_of_all(&self, asked: Parts, kind: StoreErrorKind, error: &StoreError) -> bool {
         let mut state = self.state();
         let mut logged = state.failure.is_some_and(|failure| failure.logged);
         // One that fails now and then must not fill the log.
@@ -227,35 +240,47 @@ impl Health {
         }
         state.failure = Some(Failure { kind, logged });
         self.failing.store(true, Ordering::Relaxed);
-        if !state.breaker.failed(self.now()) {
+        let now = self.now();
+        let opened: Parts = asked
+            .iter()
+            .filter(|part| state.breakers.get_mut(*part).is_some_and(|one| one.failed(now)))
+            .map(Parts::one)
+            .collect();
+        if opened.is_empty() {
             return false;
         }
-        state.opened = Some(Instant::now());
-        self.open.store(true, Ordering::Relaxed);
-        self.openings.fetch_add(1, Ordering::Relaxed);
-        state.note(StatusChange::BreakerOpened(kind));
-        tracing::warn!(store = self.store, kind = kind.as_str(), %error,
-            "breaker opened, the store is not asked until a probe succeeds");
+        let before = self.open.fetch_or(opened.0, Ordering::Relaxed);
+        if before == 0 {
+            state.opened = Some(Instant::now());
+            self.openings.fetch_add(1, Ordering::Relaxed);
+            state.note(StatusChange::BreakerOpened(kind));
+            tracing::warn!(store = self.store, kind = kind.as_str(), %error,
+                "breaker opened, the store is not asked until a probe succeeds");
+        }
         true
     }
 
-    /// Has the store asked again, after a probe succeeded.
-    pub(crate) fn close(&self) {
+    /// Has parts of the store asked again, after probes succeeded.
+    pub(crate) fn close(&self, parts: Parts) {
         let mut state = self.state();
-        let opened = state.opened.take();
+        for part in parts.iter() {
+            if let Some(breaker) = state.breakers.get_mut(part) {
+                breaker.close();
+            }
+        }
+        let before = Parts(self.open.fetch_and(!parts.0, Ordering::Relaxed));
+        if before.is_empty() || !(before - parts).is_empty() {
+            return;
+        }
         state.failure = None;
         self.failing.store(false, Ordering::Relaxed);
-        let was_open = state.breaker.close();
-        self.open.store(false, Ordering::Relaxed);
-        if was_open {
-            state.note(StatusChange::BreakerClosed);
-            let open_ms = opened.map_or(0, |opened| millis(opened.elapsed()));
-            tracing::info!(
-                store = self.store,
-                open_ms,
-                "breaker closed, store answers again, decisions are exact"
-            );
-        }
+        state.note(StatusChange::BreakerClosed);
+        let open_ms = state.opened.take().map_or(0, |opened| millis(opened.elapsed()));
+        tracing::info!(
+            store = self.store,
+            open_ms,
+            "breaker closed, store answers again, decisions are exact"
+        );
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -285,8 +310,10 @@ mod tests {
         StoreError::new(kind, "told by a test")
     }
 
+    const ALL: Parts = Parts(1);
+
     fn health() -> Health {
-        Health::new("redis", BreakerSettings::default())
+        Health::new("redis", 64, BreakerSettings::default())
     }
 
     fn allow() -> Decision {
@@ -301,11 +328,11 @@ mod tests {
     #[test]
     fn a_store_that_refuses_fails_until_it_accepts_a_write() {
         let health = health();
-        health.note_failure(&error(StoreErrorKind::Refused));
+        health.note_failure(ALL, &error(StoreErrorKind::Refused));
         assert_eq!(health.failure(), Some(StoreErrorKind::Refused));
-        health.note_answer(Operation::Look, &[allow()]);
+        health.note_answer(ALL, Operation::Look, &[allow()]);
         assert_eq!(health.failure(), Some(StoreErrorKind::Refused));
-        health.note_answer(Operation::Spend, &[allow()]);
+        health.note_answer(ALL, Operation::Spend, &[allow()]);
         assert_eq!(health.failure(), None);
     }
 
@@ -313,8 +340,8 @@ mod tests {
     fn any_answer_ends_a_silence() {
         let health = health();
         assert_eq!(health.since_answer(), None);
-        health.note_failure(&error(StoreErrorKind::Timeout));
-        health.note_answer(Operation::Look, &[allow()]);
+        health.note_failure(ALL, &error(StoreErrorKind::Timeout));
+        health.note_answer(ALL, Operation::Look, &[allow()]);
         assert_eq!(health.failure(), None);
         assert!(health.since_answer().is_some());
     }
@@ -322,14 +349,14 @@ mod tests {
     #[test]
     fn ten_failures_in_a_row_open_the_breaker_and_only_a_probe_closes_it() {
         let health = health();
-        let opened = (0..10).map(|_| health.note_failure(&error(StoreErrorKind::Timeout)));
+        let opened = (0..10).map(|_| health.note_failure(ALL, &error(StoreErrorKind::Timeout)));
         assert_eq!(opened.filter(|opened| *opened).count(), 1);
-        assert!(health.is_open() && health.open_for().is_some());
+        assert!(!health.open().is_empty() && health.open_for().is_some());
         assert_eq!((health.openings(), health.not_asked().kind()), (1, StoreErrorKind::Timeout));
-        health.note_answer(Operation::Spend, &[allow()]);
-        assert!(health.is_open(), "an answer to a call from before the opening");
+        health.note_answer(ALL, Operation::Spend, &[allow()]);
+        assert!(!health.open().is_empty(), "an answer to a call from before the opening");
         assert_eq!(health.failure(), Some(StoreErrorKind::Timeout));
-        health.close();
+        health.close(ALL);
         let changes: Vec<StatusChange> =
             health.changes().into_iter().map(|(_, change)| change).collect();
         let kind = StoreErrorKind::Timeout;
@@ -341,8 +368,32 @@ mod tests {
                 StatusChange::BreakerClosed
             ]
         );
-        assert!(!health.is_open());
+        assert!(health.open().is_empty());
         assert_eq!((health.failure(), health.open_for()), (None, None));
+    }
+
+    #[test]
+    fn the_parts_of_a_cluster_fail_apart_and_are_told_as_one() {
+        let (health, kind) = (health(), StoreErrorKind::Unavailable);
+        let (two, other) = (Parts(0b110), Parts::one(63));
+        for _ in 0..10 {
+            health.note_failure(two, &error(kind));
+            health.note_answer(other, Operation::Spend, &[allow()]);
+        }
+        assert_eq!((health.open(), health.openings()), (two, 1));
+        for _ in 0..10 {
+            health.note_failure(other, &error(kind));
+        }
+        assert_eq!((health.open(), health.openings()), (two | other, 1));
+        health.close(two);
+        assert_eq!((health.open(), health.failure()), (other, Some(kind)));
+        health.close(other);
+        assert_eq!((health.open(), health.failure(), health.open_for()), (Parts(0), None, None));
+        let told = health.changes().into_iter().map(|(_, change)| change.as_str());
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            ["fails", "answers", "breaker_opened", "breaker_closed"]
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -350,9 +401,9 @@ mod tests {
         let health = health();
         for kind in [StoreErrorKind::Corrupt, StoreErrorKind::Full, StoreErrorKind::Invalid] {
             for _ in 0..20 {
-                assert!(!health.note_failure(&error(kind)));
+                assert!(!health.note_failure(ALL, &error(kind)));
             }
-            assert_eq!((health.failure(), health.is_open()), (None, false));
+            assert_eq!((health.failure(), !health.open().is_empty()), (None, false));
         }
         assert_eq!(health.key_warnings.due(health.now_us()), None);
         tokio::time::advance(WARNING_INTERVAL).await;
@@ -363,12 +414,12 @@ mod tests {
     async fn a_store_that_fails_now_and_then_is_logged_now_and_then() {
         let health = health();
         for _ in 0..50 {
-            health.note_failure(&error(StoreErrorKind::Timeout));
-            health.note_answer(Operation::Spend, &[allow()]);
+            health.note_failure(ALL, &error(StoreErrorKind::Timeout));
+            health.note_answer(ALL, Operation::Spend, &[allow()]);
         }
         assert_eq!(health.failure_warnings.held_back.load(Ordering::Relaxed), 49);
         tokio::time::advance(WARNING_INTERVAL).await;
-        health.note_failure(&error(StoreErrorKind::Timeout));
+        health.note_failure(ALL, &error(StoreErrorKind::Timeout));
         assert_eq!(health.failure_warnings.held_back.load(Ordering::Relaxed), 0);
     }
 }

@@ -107,6 +107,7 @@ mod limiter;
 mod line;
 mod nodes;
 mod part;
+mod parts;
 mod permit;
 mod recovery;
 mod reservation;

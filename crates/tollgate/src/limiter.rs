@@ -70,7 +70,7 @@ impl Limiter {
             rules: ArcSwap::from_pointee(rules),
             local: MemoryStore::new(),
             debts: Debts::default(),
-            health: Health::new(setup.store.kind(), setup.breaker),
+            health: Health::new(setup.store.kind(), setup.store.parts_count(), setup.breaker),
             nodes: Nodes::new(setup.nodes),
             id: draw_ticket().to_string(),
             setup,
@@ -206,7 +206,8 @@ impl Limiter {
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
-        let done = match self.is_asked() {
+        let asked = keys.iter().map(|key| self.store().part_of(key)).collect();
+        let done = match self.is_asked(asked) {
             true => self.store().reset(&keys, self.deadline()).await,
             false => Err(self.health().not_asked()),
         };

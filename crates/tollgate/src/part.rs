@@ -234,7 +234,8 @@ impl Limiter {
                         StoreErrorKind::Timeout,
                         format!("the store took longer than the {patience:?} that the caller has"),
                     );
-                    if self.health().note_failure(&late) {
+                    let asked = charged.iter().map(|one| self.store().part_of(&one.key)).collect();
+                    if self.health().note_failure(asked, &late) {
                         self.keep_probing();
                     }
                     self.decide_by_policy(operation, &charged, None, self.now(), late)?

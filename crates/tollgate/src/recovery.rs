@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate_core::{Charge, Cost, Operation, Quota, StoreError, StoreErrorKind};
 
 use crate::debts::{Owed, still_counts};
 use crate::limiter::{Limiter, Shared};
 use crate::nodes::{ANNOUNCE_FIRST, ANNOUNCE_INTERVAL};
+use crate::parts::Parts;
 
 /// How many buckets are charged in one call of the store.
 const BATCH: usize = 32;
@@ -28,8 +30,13 @@ const CHARGE_FIRST: Duration = Duration::from_secs(1);
 /// How soon debts that could not be charged are tried again.
 const CHARGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many different buckets are probed, so that a cluster is not judged by one of its nodes.
-const PROBES: u64 = 16;
+/// Among how many names one is found that is in a certain part of the store.
+const PROBES_MAX: u32 = 4_096;
+
+/// The key of a bucket that is probed. No rule's key begins like this.
+fn probe_key(number: u32) -> String {
+    format!("!probe:{number}")
+}
 
 /// Which work goes on in the background, each at most once.
 #[derive(Debug, Default)]
@@ -59,30 +66,51 @@ impl Limiter {
             |tasks| &tasks.probing,
             async |limiter| {
                 loop {
-                    let health = limiter.upgrade()?.health().settings();
-                    sleep(health.pause(RandomState::new().hash_one(0))).await;
+                    let luck = RandomState::new().hash_one(0);
+                    let pause = limiter.upgrade()?.health().settings().pause(luck);
+                    sleep(pause).await;
                     let limiter = limiter.upgrade()?;
-                    if limiter.probe().await.is_err() {
-                        continue;
+                    let open = limiter.health().open();
+                    let back = limiter.probe(open).await;
+                    if !back.is_empty() {
+                        limiter.resume(back, open - back).await;
                     }
-                    // What was spent meanwhile comes first, so that it is not admitted twice; but a
-                    // flood of keys must not hold up exact decisions.
-                    let charging = pin!(limiter.charge_all());
-                    if let Ok(Err(_)) = timeout(CHARGE_FIRST, charging).await
-                        && limiter.store().is_atomic()
-                    {
-                        continue;
+                    if limiter.health().open().is_empty() {
+                        return None;
                     }
-                    limiter.health().close();
-                    limiter.charge_debts();
-                    return None;
                 }
             },
         )
     }
 
-    /// Asks the store for a write, as a check would.
-    async fn probe(&self) -> Result<(), StoreError> {
+    /// Has parts of the store asked again that are back, while others are not.
+    async fn resume(&self, back: Parts, away: Parts) {
+        // What was spent meanwhile comes first, so that it is not admitted twice; but a flood of
+        // keys must not hold up exact decisions.
+        let charging = pin!(self.charge_all(away));
+        let charged = timeout(CHARGE_FIRST, charging).await;
+        let lost_again = matches!(charged, Ok(Err(_))) && self.store().is_atomic();
+        if !lost_again {
+            self.health().close(back);
+            self.charge_debts();
+        }
+    }
+
+    /// Asks parts of the store for a write, as a check would, and returns those that answered.
+    async fn probe(&self, parts: Parts) -> Parts {
+        let mut probes = JoinSet::new();
+        for part in parts.iter().map(Parts::one) {
+            let limiter = self.clone();
+            probes.spawn(async move { limiter.probe_one(part).await.map(|()| part) });
+        }
+        let answered: Parts = probes.join_all().await.into_iter().flatten().collect();
+        if !answered.is_empty() {
+            self.health().note_sign_of_life();
+        }
+        answered
+    }
+
+    async fn probe_one(&self, part: Parts) -> Result<(), StoreError> {
         // Without a connection this begins to make one, rather than after a pause. Of a cluster all
         // nodes would have to answer.
         #[cfg(feature = "redis")]
@@ -91,13 +119,13 @@ impl Limiter {
         }
         let quota = Quota::from_rate(tollgate_core::Rate::per_second(1_000).map_err(refused)?);
         let quota = quota.map_err(refused)?;
-        // No rule's key begins like this.
-        let key = format!("!probe:{}", RandomState::new().hash_one(1) % PROBES);
+        let keys = (0..PROBES_MAX).map(probe_key);
+        let Some(key) = keys.into_iter().find(|key| self.store().part_of(key) == part) else {
+            return Ok(());
+        };
         let charge = [Charge::new(&key, &quota, Cost::ONE)];
         let probed = self.store().apply(Operation::Spend, &charge, self.now(), self.deadline());
-        probed.await?;
-        self.health().note_sign_of_life();
-        Ok(())
+        probed.await.map(drop)
     }
 
     /// Starts to charge what was spent on this node's own account, unless that goes on.
@@ -108,12 +136,14 @@ impl Limiter {
         self.start(
             |tasks| &tasks.charging,
             async |limiter| {
-                let limiter = limiter.upgrade()?;
-                // A process that ends waits for this.
-                let running = limiter.background().begin();
-                let charged = limiter.charge_all().await;
-                drop(running);
-                if charged.is_err() {
+                let is_left = {
+                    let limiter = limiter.upgrade()?;
+                    // A process that ends waits for this.
+                    let _running = limiter.background().begin();
+                    let away = limiter.health().open();
+                    limiter.charge_all(away).await.is_err() || !away.is_empty()
+                };
+                if is_left {
                     sleep(CHARGE_PAUSE).await;
                 }
                 None
@@ -121,13 +151,17 @@ impl Limiter {
         );
     }
 
-    /// Charges every bucket that is in debt now, in batches.
-    async fn charge_all(&self) -> Result<(), StoreError> {
+    /// Charges every bucket that is in debt now, in batches, but for those in parts of the store that
+    /// are away.
+    async fn charge_all(&self, away: Parts) -> Result<(), StoreError> {
         // Where a batch can fail in part, what it has charged would be charged again with the rest.
         let size = if self.store().is_atomic() { BATCH } else { 1 };
         let mut owed = PutBack { limiter: self, owed: self.debts().take() };
         let mut failed = PutBack { limiter: self, owed: Vec::new() };
         let mut outcome = Ok(());
+        let is_away = |(key, _): &mut Owed| !(self.store().part_of(key) & away).is_empty();
+        failed.owed.extend(owed.owed.extract_if(.., is_away));
+        let failures_max = failed.owed.len() + size * BATCHES_FAILED_MAX;
         while !owed.owed.is_empty() {
             let start = owed.owed.len().saturating_sub(size);
             let charged = self.charge(&owed.owed[start..]).await;
@@ -151,7 +185,7 @@ impl Limiter {
                 Err(error) => {
                     failed.owed.extend(batch);
                     outcome = Err(error);
-                    if failed.owed.len() >= size * BATCHES_FAILED_MAX {
+                    if failed.owed.len() >= failures_max {
                         break;
                     }
                 }
@@ -199,7 +233,7 @@ impl Limiter {
     }
 
     async fn announce(&self) {
-        if self.health().is_open() {
+        if !self.health().open().is_empty() && self.store().parts_count() == 1 {
             self.nodes().lost();
             return;
         }

@@ -1,10 +1,13 @@
 //! A store that fails, is not asked for a while, and comes back.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at what it does not expect")]
 
+use std::future::Future;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -282,6 +285,28 @@ async fn nodes_share_a_quota_that_is_smaller_than_their_number() {
     let minutes = start.elapsed().as_secs() / 60;
     assert_eq!(minutes, 10);
     assert_eq!(admitted, 5 + 2 * 10, "one unit on each node, and then the rate");
+}
+
+#[test]
+fn without_a_runtime_requests_find_out_that_the_store_is_back() {
+    let remote = Remote::default();
+    let limiter = builder(&remote, all("1000/s", 1_000)).build().unwrap();
+    let check = || {
+        // This store never waits.
+        let checking = pin!(async { check(&limiter).await.mode() });
+        match checking.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(mode) => mode,
+            Poll::Pending => panic!("the check waits"),
+        }
+    };
+    remote.fail(true);
+    for _ in 0..20 {
+        assert_eq!(check(), Mode::Local);
+    }
+    assert_eq!(remote.calls(), 20);
+    remote.fail(false);
+    assert_eq!(check(), Mode::Exact);
+    assert_eq!((limiter.status().failure, limiter.status().open_for), (None, None));
 }
 
 /// The bound that docs/guarantees.md states, over outages of any length at any time.

@@ -125,17 +125,19 @@ fn a_port_in_use_is_named_with_the_option_that_changes_it() {
 
 #[test]
 fn one_port_for_two_purposes_is_refused_by_name() {
-    for args in [
-        &["serve", "--http", "127.0.0.1:4711", "--admin", "127.0.0.1:4711"][..],
-        &["serve", "--http", "0.0.0.0:4711", "--admin", "127.0.0.1:4711"],
-        &["serve", "--http", "127.0.0.1:9090"],
+    for (args, port) in [
+        (&["serve", "--http", "127.0.0.1:4711", "--admin", "127.0.0.1:4711"][..], 4711),
+        (&["serve", "--http", "0.0.0.0:4711", "--admin", "127.0.0.1:4711"], 4711),
+        (&["serve", "--http", "127.0.0.1:9090"], 9090),
     ] {
         let ran = run(args);
         assert_eq!((ran.status, ran.stdout.as_str()), (2, ""));
         assert_eq!(
             ran.stderr,
-            "error: listen.http and listen.admin are one port: give each its own, with --http ADDR \
-             or --admin ADDR\n",
+            format!(
+                "error: listen.http and listen.admin both take port {port}: give each its own, with \
+                 --http ADDR or --admin ADDR\n"
+            ),
             "{args:?}"
         );
     }

@@ -2,57 +2,63 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
+/// Without the status, which is Envoy's to choose.
+#[derive(Serialize)]
+struct Problem<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    violated_policies: Vec<&'a str>,
+}
+
 /// Writes what a client is told whose request is denied by `rule` first of all, and by `rules`.
 pub(super) fn denied(rule: Option<&str>, rules: &[&str], wait: Option<Duration>) -> String {
     let text =
         if wait.is_some() { "the rate limit is used up" } else { "such requests are blocked" };
-    let mut document = document(QUOTA_EXCEEDED, "Too Many Requests", text, rule, wait);
-    let mut named: Vec<&str> = rules.to_vec();
-    named.dedup();
-    document.insert("violated-policies".to_owned(), json!(named));
-    Value::Object(document).to_string()
+    let mut violated_policies = rules.to_vec();
+    violated_policies.dedup();
+    let problem = problem(text, rule, wait);
+    let title = "Too Many Requests";
+    written(&Problem { r#type: QUOTA_EXCEEDED, title, violated_policies, ..problem })
 }
 
 /// Writes what a client is told whose request nobody can judge.
 pub(super) fn unavailable(rule: Option<&str>, wait: Option<Duration>) -> String {
-    let text = "the rate limit cannot be checked at the moment";
-    Value::Object(document("about:blank", "Service Unavailable", text, rule, wait)).to_string()
+    written(&problem("the rate limit cannot be checked at the moment", rule, wait))
 }
 
-fn document(
-    kind: &str,
-    title: &str,
-    text: &str,
-    rule: Option<&str>,
-    wait: Option<Duration>,
-) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("type".to_owned(), json!(kind));
-    fields.insert("title".to_owned(), json!(title));
+fn problem<'a>(text: &str, rule: Option<&'a str>, wait: Option<Duration>) -> Problem<'a> {
     let wait_ms = wait.map(|wait| wait.as_nanos().div_ceil(1_000_000));
-    let wait_ms = wait_ms.map(|wait_ms| u64::try_from(wait_ms).unwrap_or(u64::MAX));
-    let detail = match wait_ms {
+    let retry_after_ms = wait_ms.map(|wait_ms| u64::try_from(wait_ms).unwrap_or(u64::MAX));
+    let detail = match retry_after_ms {
         Some(wait_ms) => format!("{text}: try again in {wait_ms} ms"),
         None => text.to_owned(),
     };
-    fields.insert("detail".to_owned(), json!(detail));
-    if let Some(rule) = rule {
-        fields.insert("rule".to_owned(), json!(rule));
-    }
-    if let Some(wait_ms) = wait_ms {
-        fields.insert("retry_after_ms".to_owned(), json!(wait_ms));
-    }
-    fields
+    let violated_policies = Vec::new();
+    let (r#type, title) = ("about:blank", "Service Unavailable");
+    Problem { r#type, title, detail, rule, retry_after_ms, violated_policies }
+}
+
+fn written(problem: &Problem<'_>) -> String {
+    // A body of strings and numbers cannot fail to be written; without one the code speaks.
+    serde_json::to_string(problem).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate_core::{Decision, Operation, Store};
+use tollgate_core::{Decision, Operation, Store, Ticket};
 use tollgate_redis::RedisStore;
 use tollgate_testkit::{RedisCluster, RedisServer};
 
@@ -67,8 +67,13 @@ async fn the_documented_permissions_are_enough_and_a_password_reaches_all_nodes(
     let quota = per_day(5);
     let charges = keys.each_ref().map(|key| one(key, &quota));
     let reserve = Operation::Reserve { ttl: Duration::from_secs(30) };
-    for operation in [Operation::Spend, Operation::Refund, reserve, Operation::Settle] {
-        assert!(apply(&store, operation, &charges).await.iter().all(Decision::is_allow));
+    // A ticket stands for one refund or one reservation.
+    for (operation, ticket) in
+        [(Operation::Spend, 1), (Operation::Refund, 1), (reserve, 2), (Operation::Settle, 2)]
+    {
+        let charges = charges.map(|charge| charge.with_ticket(Ticket::new(ticket)));
+        let decided = apply(&store, operation, &charges).await;
+        assert!(decided.iter().all(Decision::is_allow), "{operation:?}: {decided:?}");
     }
     assert!(!format!("{store:?}").contains("password"));
 }

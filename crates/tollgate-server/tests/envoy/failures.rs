@@ -77,7 +77,9 @@ async fn g10_without_the_store_the_policies_of_the_rules_answer() {
 #[tokio::test]
 async fn g10_the_answer_comes_before_the_time_that_the_caller_gives_is_over() {
     let config = parse(POLICIES);
-    let limiter = Limiter::builder().store(AnyStore::new(Silent)).build().unwrap();
+    let limiter = Limiter::builder().store(AnyStore::new(Silent));
+    // The caller's time is shorter than the store's.
+    let limiter = limiter.store_timeout(Duration::from_secs(60)).build().unwrap();
     limiter.replace_rules(config.rules.clone());
     let service = Service::run(Server::bind_with_limiter(&config, limiter).await.unwrap());
     let client = RateLimitServiceClient::new(channel(&service).await);

@@ -42,7 +42,7 @@ async fn two_nodes_share_one_budget_and_a_denied_request_spends_on_neither() {
     let refunded = nodes[1].ask("shop: tenant=a [hits 100] [refund]").await;
     assert_eq!(refunded.statuses[0].limit_remaining, 50);
 
-    let keys = redis.command(&["KEYS", "*"]).unwrap();
-    let key = Reply::Text("tollgate:shop:@envoy:tenant=a:path=/x*".to_owned());
+    let keys = redis.command(&["KEYS", "tollgate:shop:*"]).unwrap();
+    let key = Reply::Text("tollgate:shop:@envoy:tenant=a:path=/x*:@fixed_window".to_owned());
     assert_eq!(keys, Reply::Array(vec![key]), "a full bucket has no key");
 }

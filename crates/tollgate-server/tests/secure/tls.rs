@@ -35,6 +35,7 @@ impl Files {
         let client_ca = if client_ca { format!(", client_ca: {dir}/ca") } else { String::new() };
         format!(
             "tls:\n  http: {{ cert: {dir}/cert, key: {dir}/key }}\n  \
+             grpc: {{ cert: {dir}/cert, key: {dir}/key }}\n  \
              admin: {{ cert: {dir}/cert, key: {dir}/key{client_ca} }}\n\
              rules: [{{ name: all, limit: 10000/s }}]\n"
         )
@@ -102,6 +103,25 @@ async fn a_listener_with_a_certificate_speaks_tls_and_nothing_else() {
     // It may end by a reset, with what was not read.
     let _ = timeout(Duration::from_secs(10), plain.read_to_end(&mut reply)).await.unwrap();
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn the_listener_for_envoy_speaks_tls_and_http_2() {
+    let (files, authority) = (Files::new(), Authority::new());
+    files.issue(&authority);
+    let (service, _reload) = files.serve(false).await;
+    let mut config = client(&authority, None);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = TcpStream::connect(service.grpc).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(name, stream).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    // Its first frame is that of its settings.
+    let mut frame = [0; 9];
+    timeout(Duration::from_secs(10), stream.read_exact(&mut frame)).await.unwrap().unwrap();
+    assert_eq!(frame[3], 4, "{frame:?}");
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ pub(crate) const EXACT_WITHIN: Duration = Duration::from_secs(2);
 /// deadline, and what charging takes.
 const SPREAD: Duration = Duration::from_millis(250);
 
+/// The same where connections were cut off, and are made anew with pauses of up to half a second.
+pub(crate) const SPREAD_OF_CONNECTIONS: Duration = Duration::from_millis(800);
+
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) fn rule() -> Rule {
@@ -35,10 +38,14 @@ pub(crate) fn rule() -> Rule {
 
 /// What may be admitted in `elapsed`, of which Redis was away `outages` times.
 pub(crate) fn bound(elapsed: Duration, outages: u64) -> u64 {
+    bound_with(elapsed, outages, SPREAD)
+}
+
+fn bound_with(elapsed: Duration, outages: u64, spread: Duration) -> u64 {
     let over = |time: Duration| {
         RATE * u64::try_from(time.as_micros()).unwrap().div_ceil(1_000) / 1_000 + 1
     };
-    BURST + over(elapsed) + outages * (2 * BURST + over(SPREAD))
+    BURST + over(elapsed) + outages * (2 * BURST + over(spread))
 }
 
 /// A deadline for tests that are about something else, which a busy machine does not miss.
@@ -161,7 +168,7 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let late = self.running.await.unwrap();
         let samples = std::mem::take(&mut *self.samples.lock().unwrap());
-        Report { elapsed: self.started.elapsed(), late, samples }
+        Report { elapsed: self.started.elapsed(), late, spread: SPREAD, samples }
     }
 }
 
@@ -169,6 +176,7 @@ impl Load {
 pub(crate) struct Report {
     pub(crate) elapsed: Duration,
     pub(crate) late: Duration,
+    pub(crate) spread: Duration,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -208,7 +216,7 @@ impl Report {
     /// The same, where the deadline is a patient one.
     pub(crate) fn assert_within_bound(&self, outages: u64) {
         let errors = self.samples.iter().filter(|sample| sample.allowed.is_none()).count();
-        let (admitted, bound) = (self.admitted(), bound(self.elapsed, outages));
+        let (admitted, bound) = (self.admitted(), bound_with(self.elapsed, outages, self.spread));
         let without = self::bound(self.elapsed, 0);
         println!(
             "{} checks in {:?}: {admitted} admitted, {without} by rate and burst, bound {bound}; \

@@ -12,7 +12,9 @@
 
 mod data;
 mod fleet;
+mod network;
 mod process;
 mod refusal;
+mod shard;
 mod start;
 mod time;

@@ -1,0 +1,52 @@
+//! The parts of a store that fail apart from each other.
+
+use std::ops::{BitAnd, BitOr, Sub};
+
+/// A set of parts: one for most stores, 64 for a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts(pub(crate) u64);
+
+impl Parts {
+    pub(crate) const fn one(index: usize) -> Self {
+        Self(1 << (index % 64))
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The parts that are in the set, by their index.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..64).filter(move |index| self.0 & (1 << index) != 0)
+    }
+}
+
+impl FromIterator<Self> for Parts {
+    fn from_iter<I: IntoIterator<Item = Self>>(parts: I) -> Self {
+        parts.into_iter().fold(Self(0), BitOr::bitor)
+    }
+}
+
+impl BitOr for Parts {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Parts {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl Sub for Parts {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
