@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tollgate_config::{HttpUrl, RulesId};
 use tollgate_core::key;
 
 pub(crate) use self::held::{Asked, Cancel, Commit, Release, Renew, Reserve};
@@ -25,6 +26,7 @@ Examples:
   tollgate peek -c tollgate.yaml ip=203.0.113.7     look, and spend nothing
   tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
   tollgate reset -c tollgate.yaml ip=203.0.113.7    fill the buckets of a request
+  tollgate rules push rules.yaml          change the rules of a running service
   tollgate acquire -c tollgate.yaml --wait 5min job=backup -- pg_dump shop
   tollgate reserve -c tollgate.yaml --cost 500 account=a1   spend an estimate, print its id
   tollgate commit -c tollgate.yaml ID --cost 120    settle it at the real cost
@@ -36,6 +38,7 @@ Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
 const EXIT_SERVE: &str = "\
 SIGTERM and SIGINT let requests in flight finish, for at most 10 s. A second signal quits at once.
+SIGHUP looks for new rules, certificates and tokens at once; without it they are noticed too.
 
 Exit status: 0 stopped by a signal, 2 could not start.";
 
@@ -55,6 +58,9 @@ are passed on to the command.
 
 Exit status: that of the command, 128 and the signal's number if a signal ended it, 1 if it was
 refused and did not run, 2 could not be decided or could not run.";
+
+const EXIT_RULES: &str = "\
+Exit status: 0 done, 1 refused or different, 2 the service does not answer.";
 
 const EXIT_VALIDATE: &str = "\
 Exit status: 0 all are in order, 1 there are mistakes, 2 a file cannot be read.";
@@ -92,6 +98,8 @@ pub(crate) enum Command {
     Refund(Refund),
     /// Fill the buckets of a request.
     Reset(Reset),
+    /// See and change the rules of a running service.
+    Rules(Rules),
     /// Spend an estimated cost, to be settled when the real one is known.
     Reserve(Reserve),
     /// Settle a reservation at its real cost.
@@ -243,6 +251,92 @@ pub(crate) struct Validate {
     /// A directory of limits in the format of envoyproxy/ratelimit.
     #[arg(long, value_name = "DIR")]
     pub(crate) envoy_config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_RULES, disable_help_subcommand = true)]
+pub(crate) struct Rules {
+    #[command(subcommand)]
+    pub(crate) action: RulesAction,
+
+    #[command(flatten)]
+    pub(crate) service: AdminService,
+}
+
+/// Which service is asked, and who asks.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminService {
+    /// The admin listener of the service.
+    #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:9090", value_parser = url)]
+    pub(crate) admin: HttpUrl,
+
+    /// A file with a token of the service's admin_tokens.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// The certificates to believe in PEM, in place of those that the system believes.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// The certificate to show in PEM, where the service asks for one.
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The private key of the certificate in PEM.
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RulesAction {
+    /// Show which rules are in force, and where they come from.
+    #[command(after_help = EXIT_RULES)]
+    Show {
+        /// Print the text of the rules, to edit it.
+        #[arg(long)]
+        document: bool,
+    },
+    /// List the versions that were in force.
+    #[command(after_help = EXIT_RULES)]
+    History,
+    /// Compare a file with the rules in force.
+    #[command(after_help = EXIT_RULES)]
+    Diff {
+        /// The rules, YAML or TOML.
+        file: PathBuf,
+    },
+    /// Put the rules of a file in force, on all nodes that follow the same source.
+    #[command(after_help = EXIT_RULES)]
+    Push {
+        /// The rules, YAML or TOML as their source has them.
+        file: PathBuf,
+
+        /// Push only if the rules with this id are in force. Without it: those that are now.
+        #[arg(long, value_name = "ID", conflicts_with = "force", value_parser = rules_id)]
+        if_match: Option<RulesId>,
+
+        /// Push whatever is in force or in the source.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Put a version of the history in force again.
+    #[command(after_help = EXIT_RULES)]
+    Rollback {
+        /// Which version. Without it: the one before that in force.
+        #[arg(value_name = "ID", value_parser = rules_id)]
+        id: Option<RulesId>,
+    },
+}
+
+fn url(text: &str) -> Result<HttpUrl, String> {
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    HttpUrl::parse(&with_scheme).map_err(|problem| {
+        format!("{problem}: write it as http[s]://host:port, for example http://127.0.0.1:9090")
+    })
+}
+
+fn rules_id(text: &str) -> Result<RulesId, String> {
+    text.parse().map_err(|error: tollgate_config::RulesIdError| error.to_string())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

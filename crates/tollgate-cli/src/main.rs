@@ -1,4 +1,5 @@
-//! The binary `tollgate`: the service, and a command line to ask, to take turns and to validate.
+//! The binary `tollgate`: the service, and a command line to ask, to take turns, to validate and
+//! to change rules.
 
 mod acquire;
 mod args;
@@ -9,6 +10,7 @@ mod console;
 mod held;
 mod logging;
 mod request;
+mod rules;
 mod serve;
 mod signals;
 mod validate;
@@ -37,6 +39,7 @@ async fn main() -> ExitCode {
         Command::Acquire(acquire) => acquire::run(acquire).await,
         Command::Refund(refund) => ask::refund(refund).await,
         Command::Reset(reset) => ask::reset(reset).await,
+        Command::Rules(rules) => rules::run(rules).await,
         Command::Reserve(reserve) => held::reserve(reserve).await,
         Command::Commit(commit) => held::commit(commit).await,
         Command::Cancel(cancel) => held::cancel(cancel).await,

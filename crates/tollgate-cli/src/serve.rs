@@ -10,7 +10,7 @@ use tollgate_core::{Rule, RuleSet};
 use tollgate_server::{ServeError, Server};
 
 use crate::args::Serve;
-use crate::signals::Signals;
+use crate::signals::{Hangups, Signals};
 use crate::{EXIT_ERROR, configuration, console, words};
 
 pub(crate) async fn run(args: Serve) -> ExitCode {
@@ -34,8 +34,9 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
         ));
         return ExitCode::from(EXIT_ERROR);
     }
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
+    let listening = Signals::listen().and_then(|signals| Ok((signals, Hangups::listen()?)));
+    let (mut signals, mut hangups) = match listening {
+        Ok(listening) => listening,
         Err(error) => {
             console::explain(&format!("error: signals cannot be received: {error}\n"));
             return ExitCode::from(EXIT_ERROR);
@@ -63,18 +64,27 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
         %grpc,
         admin = %server.admin_addr(),
         store = %store(&config.store),
-        rules = config.rules.len(),
+        rules = server.limiter().rules().len(),
+        rules_from = server.rules_from(),
         envoy_limits = config.envoy_limits.len(),
         config = %source,
         "serving"
     );
     let (stop, stopped) = oneshot::channel::<()>();
+    let reload = server.reload();
     let running = server.run(async { drop(stopped.await) });
     tokio::pin!(running);
-    tokio::select! {
-        () = &mut running => return ExitCode::SUCCESS,
-        _ = signals.next() => drop(stop),
+    loop {
+        tokio::select! {
+            () = &mut running => return ExitCode::SUCCESS,
+            _ = signals.next() => break,
+            () = hangups.next() => {
+                tracing::info!("SIGHUP, looking for new rules, certificates and tokens");
+                reload.now();
+            }
+        }
     }
+    drop(stop);
     tokio::select! {
         () = running => ExitCode::SUCCESS,
         signal = signals.next() => {

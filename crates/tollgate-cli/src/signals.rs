@@ -1,4 +1,4 @@
-//! The signals that end a process.
+//! The signals that a process is sent.
 
 use std::io;
 
@@ -49,6 +49,41 @@ impl Signals {
             _ = self.terminate.recv() => Received::Terminate,
             _ = self.interrupt.recv() => Received::Interrupt,
         }
+    }
+}
+
+/// SIGHUP, from the moment that this is made.
+#[cfg(unix)]
+pub(crate) struct Hangups(Signal);
+
+#[cfg(unix)]
+impl Hangups {
+    pub(crate) fn listen() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Waits for the next one.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no signal is lost.
+    pub(crate) async fn next(&mut self) {
+        self.0.recv().await;
+    }
+}
+
+/// What never comes.
+#[cfg(not(unix))]
+pub(crate) struct Hangups;
+
+#[cfg(not(unix))]
+impl Hangups {
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub(crate) async fn next(&mut self) {
+        std::future::pending().await
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use tollgate_core::RuleSet;
@@ -13,6 +13,10 @@ use crate::decode::{Decoder, collide};
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Findings, Mistake};
+use crate::rules_file::RulesId;
+use crate::rules_from::RulesFrom;
+use crate::sections::Sections;
+use crate::security::{AdminToken, ListenerTls, Tls, TokenSecret};
 use crate::source::{Format, Source};
 use crate::store::StoreConfig;
 use crate::tree::{self, Node};
@@ -29,13 +33,29 @@ pub struct Config {
     pub envoy: EnvoyConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
-    /// The rules; at least one in a configuration file.
+    /// The certificates of the listeners.
+    pub tls: Tls,
+    /// Who may use the admin API. If nobody is named, everybody may who can connect to it.
+    pub admin_tokens: Vec<AdminToken>,
+    /// Where the rules come from while the service runs.
+    pub rules_from: RulesFrom,
+    /// Where the service keeps the last rules, for when their source is away.
+    pub state_dir: Option<PathBuf>,
+    /// The rules; at least one in a configuration file, unless they come from elsewhere.
     pub rules: RuleSet,
+    /// The id of `rules`.
+    pub rules_id: RulesId,
+    /// The file that it was read from.
+    pub file: Option<PathBuf>,
     /// Limits in the format of envoyproxy/ratelimit, beside the rules. A configuration file has
     /// none: they are read from a directory by [`EnvoyLimits::read`].
     pub envoy_limits: EnvoyLimits,
     /// What is doubtful in it.
     pub warnings: ConfigWarnings,
+    /// The sections that need a restart, and what they say.
+    pub(crate) sections: Sections,
+    /// What `rules` say.
+    pub(crate) rules_text: String,
 }
 
 /// Where the service listens.
@@ -143,7 +163,37 @@ impl Config {
         Ok(Self { warnings, ..config })
     }
 
+    /// Reads a configuration from `text` that may have no `rules`, as `limits` stand beside them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse).
+    pub fn parse_beside(text: &str, name: &str, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
+        let format = Format::of(name);
+        let (config, warnings) = parsed(text, name, format, |root, findings| {
+            Decoder::new(format, text, findings).beside_limits().config(root)
+        })?;
+        Ok(Self { warnings, envoy_limits: limits, ..config })
+    }
+
+    /// Returns the rules as a text of their own, in YAML of one rule a line, without comments.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_config::{Config, RulesFile};
+    ///
+    /// let config = Config::parse("rules: [{ name: a, limit: 20/min }]", "tollgate.yaml")?;
+    /// assert_eq!(config.rules_text(), "rules:\n- {\"name\": \"a\", \"limit\": \"20/min\"}\n");
+    /// assert_eq!(RulesFile::parse(config.rules_text(), "rules.yaml")?.id, config.rules_id);
+    /// # Ok::<(), tollgate_config::ConfigErrors>(())
+    /// ```
+    pub fn rules_text(&self) -> &str {
+        &self.rules_text
+    }
+
     /// Reads a configuration from the file at `path`, at most [`SIZE_MAX`](Self::SIZE_MAX) bytes.
+    /// Relative paths in it begin at the folder of the file.
     ///
     /// # Errors
     ///
@@ -152,7 +202,9 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        Self::parse(&text_of(path)?, &name)
+        let mut config = Self::parse(&text_of(path)?, &name)?;
+        config.place(path);
+        Ok(config)
     }
 
     /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
@@ -162,12 +214,33 @@ impl Config {
     /// As for [`read`](Self::read).
     pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
-        let (name, text) = (path.display().to_string(), text_of(path)?);
-        let format = Format::of(&name);
-        let (config, warnings) = parsed(&text, &name, format, |root, findings| {
-            Decoder::new(format, &text, findings).beside_limits().config(root)
-        })?;
-        Ok(Self { warnings, envoy_limits: limits, ..config })
+        let mut config = Self::parse_beside(&text_of(path)?, &path.display().to_string(), limits)?;
+        config.place(path);
+        Ok(config)
+    }
+
+    /// Lets relative paths begin at the folder of `file`.
+    fn place(&mut self, file: &Path) {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        let place = |path: &mut PathBuf| *path = folder.join(&*path);
+        let Tls { http, grpc, admin } = &mut self.tls;
+        for ListenerTls { cert, key, client_ca } in [http, grpc, admin].into_iter().flatten() {
+            [Some(cert), Some(key), client_ca.as_mut()].into_iter().flatten().for_each(place);
+        }
+        for token in &mut self.admin_tokens {
+            if let TokenSecret::File(path) = &mut token.secret {
+                place(path);
+            }
+        }
+        match &mut self.rules_from {
+            RulesFrom::File { path, .. } => place(path),
+            RulesFrom::Http { ca, token_file, .. } => {
+                [ca.as_mut(), token_file.as_mut()].into_iter().flatten().for_each(place);
+            }
+            RulesFrom::Config | RulesFrom::Redis { .. } => {}
+        }
+        self.state_dir.iter_mut().for_each(place);
+        self.file = Some(file.to_owned());
     }
 }
 
@@ -188,13 +261,14 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ConfigErrors> {
             ConfigErrors::whole_file(&name, message, help)
         },
     )?;
-    if bytes.len() > Config::SIZE_MAX {
-        return Err(too_large(&name));
-    }
     text_from(bytes, &name)
 }
 
+/// Reads bytes as text.
 pub(crate) fn text_from(bytes: Vec<u8>, name: &str) -> Result<String, ConfigErrors> {
+    if bytes.len() > Config::SIZE_MAX {
+        return Err(too_large(name));
+    }
     String::from_utf8(bytes).map_err(|error| not_utf8(name, &error))
 }
 

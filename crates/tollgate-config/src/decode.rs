@@ -1,6 +1,7 @@
 //! From the tree to the configuration, past every mistake.
 
 mod address;
+mod admin_tokens;
 mod algorithm;
 mod breaker;
 mod cost;
@@ -12,6 +13,7 @@ mod failure;
 mod fields;
 mod listen;
 mod matching;
+mod path;
 mod proxies;
 mod quota;
 mod redis;
@@ -19,10 +21,14 @@ mod redis_url;
 mod rls;
 mod rule;
 mod rules;
+mod rules_from;
 mod scalar;
 mod store;
+mod tls;
 
 use std::ops::Range;
+
+use tollgate_core::RuleSet;
 
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
@@ -30,14 +36,31 @@ pub(crate) use crate::decode::listen::collide;
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::ConfigWarnings;
 use crate::mistake::{Findings, Mistake};
+use crate::rules_file::RulesId;
+use crate::rules_from::RulesFrom;
+use crate::sections::Sections;
+use crate::security::Tls;
 use crate::source::Format;
 use crate::store::StoreConfig;
-use crate::tree::Node;
+use crate::tree::{Node, Value};
 
 const FILE: Shape = Shape {
     what: "the file",
-    fields: &["listen", "store", "trusted_proxies", "envoy", "rules"],
+    fields: &[
+        "listen",
+        "store",
+        "trusted_proxies",
+        "envoy",
+        "tls",
+        "admin_tokens",
+        "rules_from",
+        "state_dir",
+        "rules",
+    ],
     synonyms: &[
+        ("tokens", "admin_tokens"),
+        ("rules_source", "rules_from"),
+        ("data_dir", "state_dir"),
         ("limits", "rules"),
         ("server", "listen"),
         ("redis", "store"),
@@ -45,12 +68,19 @@ const FILE: Shape = Shape {
     ],
 };
 
+const RULES_FILE: Shape =
+    Shape { what: "a file of rules", fields: &["rules"], synonyms: &[("limits", "rules")] };
+
 /// All shapes of mappings in the file.
 #[cfg(test)]
 pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
     &store::STORE,
+    &tls::TLS,
+    &tls::TLS_FILES,
+    &admin_tokens::ADMIN_TOKEN,
+    &rules_from::RULES_FROM,
     &breaker::BREAKER,
     &redis::TLS,
     &rls::ENVOY,
@@ -100,16 +130,51 @@ impl<'f> Decoder<'f> {
             Some(node) => self.envoy(node),
             None => Some(EnvoyConfig::default()),
         };
-        let rules = self.rules(&fields);
+        let tls = match fields.value("tls", self) {
+            Some(node) => self.listener_tls(node),
+            None => Some(Tls::default()),
+        };
+        let admin_tokens = match fields.value("admin_tokens", self) {
+            Some(node) => self.admin_tokens(node),
+            None => Some(Vec::new()),
+        };
+        let rules_from = match fields.value("rules_from", self) {
+            Some(node) => self.rules_from(node, store.as_ref()),
+            None => Some(RulesFrom::Config),
+        };
+        let state_dir = self.optional_path(&fields, "state_dir");
+        // Rules from elsewhere may be the only ones.
+        let is_elsewhere = fields.entry("rules_from").is_some();
+        let rules = match fields.entry("rules") {
+            None if is_elsewhere => Some(RuleSet::default()),
+            _ => self.rules(&fields),
+        };
+        let (rules_id, rules_text) = stated(&fields);
         Some(Config {
             listen: listen?,
             store: store?,
             trusted_proxies,
-            envoy: envoy?,
+            tls: tls?,
+            admin_tokens: admin_tokens?,
+            rules_from: rules_from?,
+            state_dir: state_dir?,
             rules: rules?,
+            rules_id,
+            file: None,
+            envoy: envoy?,
             envoy_limits: EnvoyLimits::default(),
             warnings: ConfigWarnings::default(),
+            sections: Sections::of(root),
+            rules_text,
         })
+    }
+
+    /// Decodes a text with nothing but rules.
+    pub(crate) fn rules_alone(&mut self, root: &Node) -> Option<(RuleSet, RulesId, String)> {
+        let fields = Fields::of(root, &RULES_FILE, self)?;
+        let rules = self.rules(&fields)?;
+        let (id, text) = stated(&fields);
+        Some((rules, id, text))
     }
 
     pub(crate) fn error(&mut self, mistake: Mistake) {
@@ -143,4 +208,20 @@ impl<'f> Decoder<'f> {
             _ => {}
         }
     }
+}
+
+/// Returns the id of the rules, and them as a text of their own.
+fn stated(fields: &Fields<'_>) -> (RulesId, String) {
+    let Some(entry) = fields.entry("rules") else {
+        return (RulesId::of_none(), String::new());
+    };
+    let mut text = "rules:\n".to_owned();
+    if let Value::Sequence(rules) = &entry.value.value {
+        for rule in rules {
+            text.push_str("- ");
+            text.push_str(&rule.canonical());
+            text.push('\n');
+        }
+    }
+    (RulesId::of(&entry.value), text)
 }

@@ -41,6 +41,10 @@ mod error;
 mod mistake;
 mod redis;
 mod render;
+mod rules_file;
+mod rules_from;
+mod sections;
+mod security;
 mod source;
 mod store;
 mod tree;
@@ -54,6 +58,9 @@ pub use crate::envoy::{
 };
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
 pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
+pub use crate::rules_from::{HttpUrl, RulesFrom};
+pub use crate::security::{AdminToken, ListenerTls, Scope, Tls, TokenSecret};
 pub use crate::store::{StoreConfig, TimeSource};
 
 #[cfg(test)]

@@ -113,6 +113,13 @@ impl RedisConfig {
     pub const IN_FLIGHT_MAX_LIMIT: usize = 1_000_000;
 }
 
+impl TlsFiles {
+    /// Tells whether any file is named.
+    pub(crate) const fn is_set(&self) -> bool {
+        self.ca.is_some() || self.identity.is_some()
+    }
+}
+
 impl RedisUrl {
     pub(crate) fn new(text: &str) -> Self {
         Self(text.to_owned())

@@ -1,5 +1,6 @@
 //! The one form that YAML and TOML are both read into: values with their places.
 
+mod canonical;
 pub(crate) mod toml;
 pub(crate) mod yaml;
 

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::{Config, EnvoyConfig};
+use tollgate_config::{Config, EnvoyConfig, RulesFrom};
 use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
@@ -24,7 +24,7 @@ fn every_mistake_is_shown_with_its_line_and_what_to_write() {
         }
         errors.to_string()
     });
-    assert!(count >= 109, "{count} files");
+    assert!(count >= 113, "{count} files");
 }
 
 #[test]
@@ -73,6 +73,11 @@ fn dump(config: &Config) -> String {
     let mut text = String::new();
     writeln!(text, "{:?}\n{:?}", config.listen, config.store).unwrap();
     writeln!(text, "trusted_proxies {:?}", config.trusted_proxies).unwrap();
+    if config.rules_from != RulesFrom::Config {
+        writeln!(text, "{:?}\n{:?}\n{:?}", config.tls, config.admin_tokens, config.rules_from)
+            .unwrap();
+        writeln!(text, "state_dir {:?}", config.state_dir).unwrap();
+    }
     if config.envoy != EnvoyConfig::default() {
         writeln!(text, "{:?}", config.envoy).unwrap();
     }

@@ -17,6 +17,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 
+use crate::tls::ListenerTls;
+
 /// What one listener grants its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -37,21 +39,36 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often such a failure is logged at most.
 const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Answers on `listener` by `router`, within `bounds`, until `stopped` says `true` or its sender is
+/// The most headers of a request, and the most bytes of all of them.
+const HEADERS_MAX: usize = 100;
+const HEADERS_BYTES_MAX: u32 = 64 << 10;
+
+/// The most requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+
+/// Answers on `listener` by `router`, within `bounds`, by TLS if there is a `tls`, until `stopped` says `true` or its sender is
 /// gone. Then it finishes what is in flight and returns.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     bounds: Bounds,
+    tls: Option<Arc<ListenerTls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.head_timeout);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADERS_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_INTERVAL);
+        .keep_alive_timeout(PING_INTERVAL)
+        .max_header_list_size(HEADERS_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let mut door = Door { listener, warned: None };
@@ -72,17 +89,30 @@ pub(crate) async fn serve(
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().oneshot(request.map(Body::new))
         });
-        let connection = builder
-            .serve_connection_with_upgrades(
-                TokioIo::new(connection),
-                TowerToHyperService::new(service),
-            )
-            .into_owned();
-        let connection = graceful.watch(connection);
+        let service = TowerToHyperService::new(service);
+        let (builder, watcher) = (builder.clone(), graceful.watcher());
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
+            let connection = async {
+                match acceptor {
+                    None => {
+                        let io = TokioIo::new(connection);
+                        let served = builder.serve_connection_with_upgrades(io, service);
+                        // A connection that breaks concerns its client only.
+                        drop(watcher.watch(served.into_owned()).await);
+                    }
+                    Some(acceptor) => match acceptor.accept(connection).await {
+                        Ok(encrypted) => {
+                            let io = TokioIo::new(encrypted);
+                            let served = builder.serve_connection_with_upgrades(io, service);
+                            drop(watcher.watch(served.into_owned()).await);
+                        }
+                        Err(error) => tracing::debug!(%error, %peer, "no TLS with a client"),
+                    },
+                }
+            };
             tokio::select! {
-                // A connection that breaks concerns its client only.
-                _ = connection => {}
+                () = connection => {}
                 () = no_request(begun, bounds.head_timeout) => {}
             }
             drop(place);
@@ -150,7 +180,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", get(|| async { "hello" }));
-        tokio::spawn(serve(listener, router, bounds, stopped));
+        tokio::spawn(serve(listener, router, bounds, None, stopped));
         (address, stop)
     }
 
@@ -171,6 +201,29 @@ mod tests {
             timeout(MUCH_LATER, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
             let answered = String::from_utf8_lossy(&rest).ends_with("hello");
             assert_eq!(answered, begun.len() == REQUEST.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_shake_hands_in_time_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+        let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&cert, signed.cert.pem()).unwrap();
+        std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+        let files = tollgate_config::ListenerTls { cert, key, client_ca: None };
+        let tls = Some(Arc::new(ListenerTls::new("http", &files).unwrap()));
+        let bounds = Bounds { connections_max: 1, head_timeout: SOON };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(serve(listener, Router::new(), bounds, tls, stopped));
+        for begun in [&b""[..], &[22, 3, 1]] {
+            // The second is accepted only once the first has given its place back.
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(begun).await.unwrap();
+            let closed = timeout(MUCH_LATER, answer(&mut connection)).await.unwrap();
+            assert_eq!(closed, "");
         }
     }
 

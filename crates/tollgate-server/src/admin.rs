@@ -1,5 +1,6 @@
 //! The listener for operators.
 
+mod access;
 mod status;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use ::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::middleware;
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
@@ -16,6 +18,7 @@ use tollgate::StoreErrorKind;
 
 use crate::app::App;
 use crate::http::Problem;
+use crate::live;
 use crate::metrics::Format;
 
 pub(crate) fn router(app: &Arc<App>) -> Router {
@@ -24,7 +27,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/status", get(status))
+        .merge(live::router())
         .fallback(unknown_path)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), access::check))
         .with_state(Arc::clone(app))
 }
 
@@ -42,12 +47,17 @@ struct Readiness {
 /// answer in its place: were it taken out of service, nobody would.
 async fn readyz(State(app): State<Arc<App>>) -> Response {
     let failure = store_failure(&app).await;
-    let ready = !app.is_stopping();
+    let awaits_rules = app.live.awaits_rules();
+    let ready = !app.is_stopping() && !awaits_rules;
     let readiness = Readiness {
         ready,
         store: app.limiter.store().kind(),
         store_answers: failure.is_none(),
-        reason: if ready { failure.map(StoreErrorKind::as_str) } else { Some("stopping") },
+        reason: match (ready, awaits_rules) {
+            (true, _) => failure.map(StoreErrorKind::as_str),
+            (false, true) => Some("no_rules"),
+            (false, false) => Some("stopping"),
+        },
         rules: app.limiter.rules().len(),
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -76,6 +86,7 @@ async fn store_failure(app: &App) -> Option<StoreErrorKind> {
 async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
+    app.metrics.follow(&app.limiter.rules());
     let page = app.metrics.write(format).map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written")
     })?;
@@ -85,8 +96,8 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Resp
 async fn unknown_path() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "no such path: there are /healthz, /readyz, /metrics and /v1/status; the check API is on the http \
-         address",
+        "no such path: there are /healthz, /readyz, /metrics, /v1/status, /v1/rules, \
+         /v1/rules/history and /v1/rules/rollback; the check API is on the http address",
     )
 }
 

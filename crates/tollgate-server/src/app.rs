@@ -1,19 +1,29 @@
 //! What the handlers of both listeners share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tollgate::{Acquisition, Attributes, CheckError, Cost, Limiter, Reservation, Verdict};
+use tollgate_config::Config;
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
+use crate::live::{Live, RulesInForce};
 use crate::metrics::Metrics;
+use crate::tokens::Tokens;
 
 /// The state of one service.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) limiter: Limiter,
+    pub(crate) live: Arc<Live>,
+    pub(crate) tokens: Tokens,
+    /// Whether only this machine, or those with a certificate, can reach the admin listener.
+    pub(crate) admin_is_private: bool,
+    /// Whether those who reach the admin listener have a certificate.
+    pub(crate) admin_has_mtls: bool,
     pub(crate) backend: Backend,
     pub(crate) client_ip: ClientIp,
     pub(crate) trusted_proxies: Vec<IpNet>,
@@ -35,10 +45,25 @@ pub(crate) struct Hints {
 struct Once(AtomicBool);
 
 impl App {
-    pub(crate) fn new(limiter: Limiter, backend: Backend, trusted_proxies: Vec<IpNet>) -> Self {
-        let metrics = Metrics::new(&limiter, backend.memory());
+    pub(crate) fn new(
+        config: &Config,
+        limiter: Limiter,
+        backend: Backend,
+        live: Live,
+        tokens: Tokens,
+    ) -> Self {
+        let live = Arc::new(live);
+        let mut metrics = Metrics::new(&limiter, backend.memory());
+        metrics.add(RulesInForce(Arc::clone(&live)));
+        let trusted_proxies = config.trusted_proxies.clone();
+        let admin_has_mtls =
+            config.tls.admin.as_ref().is_some_and(|files| files.client_ca.is_some());
         Self {
             limiter,
+            live,
+            tokens,
+            admin_is_private: admin_has_mtls || config.listen.admin.ip().is_loopback(),
+            admin_has_mtls,
             backend,
             client_ip: ClientIp::new().trust(trusted_proxies.iter().copied()),
             trusted_proxies,

@@ -4,8 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use tollgate::{RuleError, StoreError};
+
+use crate::live::SourceError;
+use crate::tls::TlsError;
 
 /// A service that cannot start.
 ///
@@ -21,11 +25,31 @@ enum Kind {
     Listen { name: &'static str, address: SocketAddr, source: io::Error },
     Store(StoreError),
     Rules(RuleError),
+    Source(SourceError),
+    StateDir { path: PathBuf, source: io::Error },
+    Tls { listener: &'static str, problem: TlsError },
+    Token { name: String, problem: String },
 }
 
 impl ServeError {
     pub(crate) const fn listen(name: &'static str, address: SocketAddr, source: io::Error) -> Self {
         Self { kind: Kind::Listen { name, address, source } }
+    }
+
+    pub(crate) const fn rules(source: SourceError) -> Self {
+        Self { kind: Kind::Source(source) }
+    }
+
+    pub(crate) const fn state_dir(path: PathBuf, source: io::Error) -> Self {
+        Self { kind: Kind::StateDir { path, source } }
+    }
+
+    pub(crate) const fn tls(listener: &'static str, problem: TlsError) -> Self {
+        Self { kind: Kind::Tls { listener, problem } }
+    }
+
+    pub(crate) const fn token(name: String, problem: String) -> Self {
+        Self { kind: Kind::Token { name, problem } }
     }
 
     /// Tells whether the service cannot listen on one of its addresses.
@@ -43,7 +67,7 @@ impl ServeError {
     pub const fn address(&self) -> Option<SocketAddr> {
         match self.kind {
             Kind::Listen { address, .. } => Some(address),
-            Kind::Store(_) | Kind::Rules(_) => None,
+            _ => None,
         }
     }
 }
@@ -82,6 +106,17 @@ impl fmt::Display for ServeError {
             }
             Kind::Store(source) => write!(f, "the store cannot be used: {source}"),
             Kind::Rules(source) => source.fmt(f),
+            Kind::Source(source) => write!(f, "the rules cannot be had: {source} (rules_from)"),
+            Kind::StateDir { path, source } => write!(
+                f,
+                "nothing can be kept in {} (state_dir): {source}: name a folder that this user \
+                 may write to",
+                path.display()
+            ),
+            Kind::Tls { listener, problem } => write!(f, "no TLS (tls.{listener}): {problem}"),
+            Kind::Token { name, problem } => {
+                write!(f, "the admin token {name} cannot be used: {problem}")
+            }
         }
     }
 }
@@ -91,7 +126,8 @@ impl Error for ServeError {
         match &self.kind {
             Kind::Listen { source, .. } => Some(source),
             Kind::Store(source) => source.source(),
-            Kind::Rules(_) => None,
+            Kind::StateDir { source, .. } => Some(source),
+            _ => None,
         }
     }
 }

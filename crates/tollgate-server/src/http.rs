@@ -19,6 +19,7 @@ use axum::routing::{any, post};
 
 use crate::app::App;
 
+pub(crate) use self::exchange::receive;
 pub(crate) use self::problem::Problem;
 
 /// The paths, each with the name that the metrics give it.

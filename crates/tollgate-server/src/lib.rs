@@ -11,7 +11,9 @@
 //!   the recipes.
 //! - The **grpc** address is for Envoy: RateLimitService v3, with gRPC health and reflection;
 //!   `docs/envoy.md` describes it. It can be off.
-//! - The **admin** address is for operators: `/healthz`, `/readyz` and `/metrics`.
+//! - The **admin** address is for operators: `/healthz`, `/readyz`, `/metrics`, `/v1/status` and
+//!   `/v1/rules`, by which rules are read and changed. `docs/live-configuration.md` describes how
+//!   rules change while the service runs, `docs/security.md` how it is protected.
 //!
 //! # Examples
 //!
@@ -44,15 +46,25 @@
 
 mod accept;
 mod admin;
+mod admin_client;
 mod answer;
 mod app;
 mod backend;
+mod client;
 mod error;
 mod grpc;
 mod http;
+mod live;
 mod metrics;
+mod reload;
+mod rules_status;
 mod server;
+mod tls;
+mod tokens;
 
+pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;
 pub use crate::error::ServeError;
+pub use crate::reload::Reload;
+pub use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
 pub use crate::server::{Server, connect};

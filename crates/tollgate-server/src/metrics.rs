@@ -11,14 +11,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::{Acquisition, CheckError, Limiter, MemoryStore, Rule, StoreErrorKind, Verdict};
+use tollgate::{
+    Acquisition, CheckError, Limiter, MemoryStore, Rule, RuleSet, StoreErrorKind, Verdict,
+};
 
-use self::decisions::Decisions;
+use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::memory::MemoryUse;
 use self::store_state::StoreState;
@@ -27,6 +30,7 @@ use self::store_state::StoreState;
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: Arc<Decisions>,
+    renewal: Renewal,
     durations: Arc<Durations>,
     requests: Family<RequestLabels, Counter>,
     store_errors: Family<StoreErrorLabels, Counter>,
@@ -105,7 +109,18 @@ impl Metrics {
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
-        Self { registry, decisions, durations, requests, store_errors }
+        let renewal = Renewal::default();
+        Self { registry, decisions, renewal, durations, requests, store_errors }
+    }
+
+    /// Adds what another part of the service tells of itself.
+    pub(crate) fn add(&mut self, collector: impl Collector) {
+        self.registry.register_collector(Box::new(collector));
+    }
+
+    /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
+    pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
+        self.renewal.follow(rules, &self.decisions);
     }
 
     /// Lets the counters of further rules stand at 0 from the start.

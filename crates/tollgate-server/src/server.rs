@@ -12,14 +12,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
-use tollgate_config::Config;
+use tollgate_config::{Config, ListenerTls as ListenerFiles};
 use tollgate_envoy::RateLimiter;
 
 use crate::accept::Bounds;
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
-use crate::{accept, admin, grpc, http};
+use crate::live::Live;
+use crate::reload::{self, Reload};
+use crate::tls::ListenerTls;
+use crate::tokens::Tokens;
+use crate::{accept, admin, grpc, http, live};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,11 +48,14 @@ pub struct Server {
     http: TcpListener,
     grpc: Option<TcpListener>,
     admin: TcpListener,
+    /// Of http, grpc and admin.
+    tls: [Option<Arc<ListenerTls>>; 3],
     http_addr: SocketAddr,
     grpc_addr: Option<SocketAddr>,
     admin_addr: SocketAddr,
     envoy: RateLimiter,
     drain_timeout: Duration,
+    reload: Reload,
     app: Arc<App>,
 }
 
@@ -67,7 +74,8 @@ impl Server {
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
         let backend = Backend::new(&config.store)?;
         let limiter = backend.limiter(config)?;
-        let server = Self::listen(config, limiter, backend).await?;
+        let live = Live::start(config, limiter.clone()).await?;
+        let server = Self::listen(config, limiter, backend, live).await?;
         if let Err(error) = server.app.backend.ping().await {
             tracing::warn!(%error, "store does not answer yet, rules decide by their policy");
         }
@@ -81,24 +89,43 @@ impl Server {
     ///
     /// [`ServeError`] if an address cannot be listened on.
     pub async fn bind_with_limiter(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
-        Self::listen(config, limiter, Backend::Custom).await
+        let live = Live::unled(config, limiter.clone());
+        Self::listen(config, limiter, Backend::Custom, live).await
     }
 
     async fn listen(
         config: &Config,
         limiter: Limiter,
         backend: Backend,
+        live: Live,
     ) -> Result<Self, ServeError> {
+        let tokens = Tokens::new(&config.admin_tokens)?;
+        let tls = [
+            tls("http", config.tls.http.as_ref())?,
+            tls("grpc", config.tls.grpc.as_ref())?,
+            tls("admin", config.tls.admin.as_ref())?,
+        ];
         let (http, http_addr) = listen("http", config.listen.http).await?;
         let (grpc, grpc_addr) = match config.listen.grpc {
             Some(address) => Some(listen("grpc", address).await?).unzip(),
             None => (None, None),
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
-        let app = Arc::new(App::new(limiter, backend, config.trusted_proxies.clone()));
+        let app = Arc::new(App::new(config, limiter, backend, live, tokens));
         let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
-        let drain_timeout = DRAIN_TIMEOUT;
-        Ok(Self { http, grpc, admin, http_addr, grpc_addr, admin_addr, envoy, drain_timeout, app })
+        Ok(Self {
+            http,
+            grpc,
+            admin,
+            tls,
+            http_addr,
+            grpc_addr,
+            admin_addr,
+            envoy,
+            drain_timeout: DRAIN_TIMEOUT,
+            reload: Reload::new(),
+            app,
+        })
     }
 
     /// Sets how long requests in flight may take to finish once the service stops; the default is
@@ -130,6 +157,18 @@ impl Server {
         &self.app.limiter
     }
 
+    /// Returns where the rules come from, if that is not the configuration of the service; without
+    /// passwords.
+    pub fn rules_from(&self) -> Option<String> {
+        self.app.live.elsewhere()
+    }
+
+    /// Returns what tells the service to look for new rules and certificates at once, as it does
+    /// on SIGHUP.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
+    }
+
     /// Answers until `shutdown` is done, then accepts no more, finishes the requests in flight and
     /// returns. Those that wait on `/v1/acquire` are told to ask elsewhere, and what they had taken
     /// is given back. A request that takes longer than the drain timeout is given up.
@@ -140,12 +179,19 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, grpc, admin, envoy, app, drain_timeout, .. } = self;
-        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS);
+        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, .. } = self;
+        let listeners = tls.iter().flatten().cloned().collect();
+        let [http_tls, grpc_tls, admin_tls] = tls;
+        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
         let (router, health) = grpc::router(envoy).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS)).unzip();
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS);
-        shutdown.await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
+        tokio::select! {
+            () = shutdown => {}
+            // Neither ends by itself.
+            () = live::follow(&app.live, reload.heard()) => {}
+            () = reload::refresh(listeners, &app.tokens, reload.heard()) => {}
+        }
         app.stop();
         tracing::info!("stopping, finishing requests in flight");
         stop_http.send_replace(true);
@@ -166,6 +212,7 @@ impl Server {
                 "requests in flight took too long and were given up"
             );
         }
+        app.live.keep().await;
         // What callers had taken who went away is on its way back to the store.
         let _ = timeout(GIVE_BACK_TIMEOUT, app.limiter.given_back()).await;
         stop_admin.send_replace(true);
@@ -175,14 +222,30 @@ impl Server {
     }
 }
 
-/// Makes the store and the limiter of `config`, for one who asks without a service in between.
+/// Makes the store and the limiter of `config`, for one who asks without a service in between. The
+/// rules are those that a service would have now.
 ///
 /// # Errors
 ///
-/// [`ServeError`] if the store cannot be made as configured, or does not answer.
+/// [`ServeError`] if the store cannot be made as configured, or does not answer, or the rules come
+/// from elsewhere and there are none.
 pub async fn connect(config: &Config) -> Result<Limiter, ServeError> {
     let backend = Backend::connect(&config.store).await?;
-    Ok(backend.limiter(config)?)
+    let limiter = backend.limiter(config)?;
+    // What the service keeps for its next start is its own.
+    let mut stateless = config.clone();
+    stateless.state_dir = None;
+    let live = Live::start(&stateless, limiter.clone()).await?;
+    live.require_rules()?;
+    Ok(limiter)
+}
+
+fn tls(
+    listener: &'static str,
+    files: Option<&ListenerFiles>,
+) -> Result<Option<Arc<ListenerTls>>, ServeError> {
+    let tls = files.map(|files| ListenerTls::new(listener, files)).transpose();
+    Ok(tls.map_err(|problem| ServeError::tls(listener, problem))?.map(Arc::new))
 }
 
 async fn listen(
@@ -203,8 +266,9 @@ fn spawn(
     listener: TcpListener,
     router: Router,
     bounds: Bounds,
+    tls: Option<Arc<ListenerTls>>,
 ) -> (watch::Sender<bool>, JoinHandle<()>) {
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept::serve(listener, router, bounds, stopped));
+    let task = tokio::spawn(accept::serve(listener, router, bounds, tls, stopped));
     (stop, task)
 }

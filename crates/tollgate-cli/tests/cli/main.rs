@@ -7,6 +7,7 @@ mod acquire;
 mod check;
 mod held;
 mod process;
+mod rules;
 mod serve;
 mod stores;
 mod validate;
@@ -21,8 +22,8 @@ fn the_help_names_every_command_with_an_example() {
         "A distributed rate limiter: one exact shared budget for all replicas of a service\n"
     ));
     for command in [
-        "serve", "check", "peek", "acquire", "refund", "reset", "reserve", "commit", "cancel",
-        "renew", "release", "validate", "example",
+        "serve", "check", "peek", "acquire", "refund", "reset", "rules", "reserve", "commit",
+        "cancel", "renew", "release", "validate", "example",
     ] {
         assert!(help.stdout.contains(&format!("\n  {command}")), "{}", help.stdout);
         assert!(help.stdout.contains(&format!("\n  tollgate {command}")), "{}", help.stdout);
@@ -49,6 +50,7 @@ fn the_help_of_each_command_states_its_exit_status() {
             "Exit status: that of the command, 128 and the signal's number if a signal ended it, 1 if \
              it was\nrefused and did not run, 2 could not be decided or could not run.",
         ),
+        ("rules", "Exit status: 0 done, 1 refused or different, 2 the service does not answer."),
         ("reserve", "Exit status: 0 reserved, 1 denied, 2 could not be decided."),
         (
             "commit",

@@ -131,7 +131,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn redis_url(&mut self, node: &Node, field: &str, named: Named) -> Option<RedisUrl> {
+    pub(super) fn redis_url(&mut self, node: &Node, field: &str, named: Named) -> Option<RedisUrl> {
         let text = self.text(node, &format!("`{field}`"), "text")?;
         if let Err(problem) = redis_url::check(text, named) {
             self.error(Mistake::new(node.span.clone(), problem.message).help(problem.help));

@@ -21,19 +21,20 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads what a call is asked.
 pub(super) async fn read<C: Call>(body: Body) -> Result<C, Problem> {
-    Ok(C::parse(&receive(body).await?)?)
+    Ok(C::parse(&receive(body, BODY_LEN_MAX).await?)?)
 }
 
-async fn receive(body: Body) -> Result<Bytes, Problem> {
+/// Receives a body of at most `len_max` bytes, in time.
+pub(crate) async fn receive(body: Body, len_max: usize) -> Result<Bytes, Problem> {
     let too_large = || {
-        let detail = format!("the body is larger than {BODY_LEN_MAX} bytes");
+        let detail = format!("the body is larger than {len_max} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     };
     // A length that is announced is refused before anything is read.
-    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
+    if body.size_hint().lower() > len_max as u64 {
         return Err(too_large());
     }
-    match timeout(BODY_TIMEOUT, Limited::new(body, BODY_LEN_MAX).collect()).await {
+    match timeout(BODY_TIMEOUT, Limited::new(body, len_max).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body broke off")),
@@ -72,4 +73,23 @@ pub(super) fn json(status: StatusCode, headers: HeaderMap, answer: &impl Seriali
     response.headers_mut().insert(CONTENT_TYPE, json);
     response.headers_mut().extend(headers);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use futures_util::StreamExt;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_too_slowly_is_given_up() {
+        let begun = stream::iter([std::io::Result::Ok("{")]);
+        let body = Body::from_stream(begun.chain(stream::pending()));
+        let start = tokio::time::Instant::now();
+        let problem = receive(body, BODY_LEN_MAX).await.unwrap_err();
+        assert_eq!(start.elapsed(), Duration::from_secs(10));
+        assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
+    }
 }

@@ -1,5 +1,7 @@
 //! `tollgate_decisions_total`.
 
+mod renewal;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +12,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tollgate::{CheckError, Mode, Rule, RuleDecision, RuleSet, Verdict};
+
+pub(super) use self::renewal::Renewal;
 
 /// What every rule decided, by outcome and mode.
 ///

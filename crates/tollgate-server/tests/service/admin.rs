@@ -183,7 +183,7 @@ async fn an_unknown_path_lists_those_that_there_are() {
     assert_eq!(reply.status, 404);
     assert_eq!(
         reply.json()["detail"],
-        "no such path: there are /healthz, /readyz, /metrics and /v1/status; the check API is on \
-         the http address"
+        "no such path: there are /healthz, /readyz, /metrics, /v1/status, /v1/rules, \
+         /v1/rules/history and /v1/rules/rollback; the check API is on the http address"
     );
 }

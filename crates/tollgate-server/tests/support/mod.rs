@@ -161,7 +161,7 @@ pub(crate) fn head(
     headers: &[(&str, &[u8])],
     body_len: usize,
 ) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     if body_len > 0 {
         head += &format!("content-length: {body_len}\r\n");
     }

@@ -1,0 +1,110 @@
+//! Who may ask what on the admin listener.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ::http::header::{HOST, WWW_AUTHENTICATE};
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tollgate_config::Scope;
+
+use crate::app::App;
+use crate::http::Problem;
+
+/// Lets a request through that may be made, and tells the handler who makes it.
+pub(super) async fn check(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(needed) = needed(request.method(), request.uri().path()) else {
+        return next.run(request).await;
+    };
+    if app.tokens.is_empty() {
+        if needed == Scope::Write
+            && let Some(problem) = without_tokens(&app, request.headers())
+        {
+            return problem.into_response();
+        }
+        return next.run(request).await;
+    }
+    match app.tokens.bearer(request.headers()) {
+        Some(bearer) if bearer.scope >= needed => {
+            request.extensions_mut().insert(bearer);
+            next.run(request).await
+        }
+        Some(_) => {
+            let detail = "this token may read only: show one of scope `write`";
+            challenged(StatusCode::FORBIDDEN, detail, "Bearer error=\"insufficient_scope\"")
+        }
+        None => {
+            let detail = "show a token: `Authorization: Bearer TOKEN`, one of `admin_tokens`";
+            challenged(StatusCode::UNAUTHORIZED, detail, "Bearer realm=\"tollgate admin\"")
+        }
+    }
+}
+
+/// Returns the scope that a request needs, if it needs any. Probes of an orchestrator have none.
+fn needed(method: &Method, path: &str) -> Option<Scope> {
+    match (method, path) {
+        (_, "/healthz" | "/readyz") => None,
+        (&Method::GET | &Method::HEAD, _) => Some(Scope::Read),
+        _ => Some(Scope::Write),
+    }
+}
+
+/// Says why rules cannot be changed where no tokens are configured, if they cannot.
+fn without_tokens(app: &App, headers: &HeaderMap) -> Option<Problem> {
+    if !app.admin_is_private {
+        let detail = "rules can be changed by this listener only with a token, since others than \
+                      this machine can reach it: configure `admin_tokens`";
+        return Some(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    // A web page in a browser on this machine can reach it too, by a name of its own that leads
+    // here.
+    if !headers.get(HOST).is_some_and(names_this_machine) && !app.admin_has_mtls {
+        let detail = "without `admin_tokens`, rules can be changed only by a request for \
+                      localhost or an IP address";
+        return Some(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    None
+}
+
+fn names_this_machine(host: &HeaderValue) -> bool {
+    let Ok(host) = host.to_str() else { return false };
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+fn challenged(status: StatusCode, detail: &str, challenge: &'static str) -> Response {
+    let mut response = Problem::new(status, detail).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_localhost_and_addresses_name_this_machine() {
+        for (host, expected) in [
+            ("localhost:9090", true),
+            ("127.0.0.1:9090", true),
+            ("10.0.0.1", true),
+            ("[::1]:9090", true),
+            ("localhost.example:9090", false),
+            ("attacker.example", false),
+            ("[x]", false),
+            ("", false),
+        ] {
+            let value = HeaderValue::from_static(host);
+            assert_eq!(names_this_machine(&value), expected, "{host}");
+        }
+    }
+}

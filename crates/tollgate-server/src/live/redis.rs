@@ -1,0 +1,154 @@
+//! Rules in a key of Redis, whose changes are published.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError, Script};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{sleep, timeout};
+use tollgate_config::{Config, RedisUrl};
+
+use crate::live::error::{SourceError, WriteError};
+use crate::live::source::Fetched;
+
+/// How long the server may take for a connection, and for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long it takes until a broken subscription is tried again.
+const RESUBSCRIBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Writes the key if it still has what the caller has seen, and tells all who follow it.
+const REPLACE: &str = "
+local current = redis.call('GET', KEYS[1])
+local seen = ARGV[1] == 'text' and ARGV[2]
+if current ~= seen then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[3])
+redis.call('PUBLISH', ARGV[4], 'changed')
+return 1
+";
+
+pub(crate) struct RedisSource {
+    client: Client,
+    url: RedisUrl,
+    key: String,
+    channel: String,
+    poll_interval: Duration,
+    changed: Arc<Notify>,
+    connection: Mutex<Option<MultiplexedConnection>>,
+    replace: Script,
+}
+
+impl RedisSource {
+    pub(super) fn new(
+        url: &RedisUrl,
+        key: &str,
+        poll_interval: Duration,
+    ) -> Result<Self, SourceError> {
+        let client = Client::open(url.as_str())
+            .map_err(|error| SourceError::of("the URL of the rules cannot be used", &error))?;
+        Ok(Self {
+            client,
+            url: url.clone(),
+            key: key.to_owned(),
+            channel: format!("{key}:changed"),
+            poll_interval,
+            changed: Arc::new(Notify::new()),
+            connection: Mutex::new(None),
+            replace: Script::new(REPLACE),
+        })
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(super) fn location(&self) -> String {
+        format!("{} key {}", self.url, self.key)
+    }
+
+    pub(super) fn pace(&self) -> (Duration, Arc<Notify>) {
+        (self.poll_interval, Arc::clone(&self.changed))
+    }
+
+    pub(super) async fn fetch(&self) -> Result<Fetched, SourceError> {
+        let mut connection = self.connection().await?;
+        let mut pipe = redis::pipe();
+        // A value that is too large is refused by its length, not loaded.
+        pipe.exists(&self.key).getrange(&self.key, 0, size_max());
+        let read: Result<(bool, Vec<u8>), _> = pipe.query_async(&mut connection).await;
+        match read {
+            Ok((true, text)) => Ok(Fetched::Text(text)),
+            Ok((false, _)) => Ok(Fetched::Absent),
+            Err(error) => Err(self.failed(&error).await),
+        }
+    }
+
+    pub(super) async fn write(&self, seen: Option<&[u8]>, text: &str) -> Result<(), WriteError> {
+        let mut connection = self.connection().await?;
+        let kind = if seen.is_some() { "text" } else { "absent" };
+        let mut call = self.replace.key(&self.key);
+        call.arg(kind).arg(seen.unwrap_or_default()).arg(text).arg(&self.channel);
+        match call.invoke_async::<u8>(&mut connection).await {
+            Ok(1) => Ok(()),
+            Ok(_) => Err(WriteError::Conflict),
+            Err(error) => Err(self.failed(&error).await.into()),
+        }
+    }
+
+    /// Subscribes, and again when that breaks. Whatever was published in between was missed, so a
+    /// new subscription counts as a change.
+    pub(super) async fn watch(&self) {
+        loop {
+            if let Ok(Ok(mut pubsub)) =
+                timeout(ANSWER_TIMEOUT, self.client.get_async_pubsub()).await
+                && let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, pubsub.subscribe(&self.channel)).await
+            {
+                self.changed.notify_one();
+                let mut messages = pubsub.on_message();
+                while messages.next().await.is_some() {
+                    self.changed.notify_one();
+                }
+            }
+            sleep(RESUBSCRIBE_INTERVAL).await;
+        }
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection, SourceError> {
+        let mut held = self.connection.lock().await;
+        if let Some(connection) = &*held {
+            return Ok(connection.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = connected.map_err(|error| described(&error))?;
+        *held = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Gives the connection up, so that the next call has a new one.
+    async fn failed(&self, error: &RedisError) -> SourceError {
+        *self.connection.lock().await = None;
+        described(error)
+    }
+}
+
+/// The last byte that is read: one more than there may be.
+fn size_max() -> isize {
+    isize::try_from(Config::SIZE_MAX).unwrap_or(isize::MAX)
+}
+
+fn described(error: &RedisError) -> SourceError {
+    SourceError::of("Redis does not give the rules", error)
+}
+
+impl std::fmt::Debug for RedisSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisSource").field("location", &self.location()).finish_non_exhaustive()
+    }
+}
