@@ -36,6 +36,7 @@ mod charge;
 mod cost;
 mod cost_rule;
 mod decision;
+mod divisor;
 mod edit;
 mod exception;
 mod failure_policy;

@@ -40,10 +40,9 @@ impl Reference {
         self.records.retain(|_, record| record.stands(by));
     }
 
-    /// Forgets what is kept under a key.
+    /// Forgets the bucket at a key. The records beside it stay.
     pub fn reset(&mut self, key: &str) {
         self.states.remove(key);
-        self.records.retain(|(other, _), _| other != key);
     }
 
     /// Applies a request, unless more than `keys_max` buckets and records would then be live.
