@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use tollgate_core::key;
 
+use crate::bench::Bench;
+
 const EXAMPLES: &str = "\
 Examples:
   tollgate serve                          try it: built-in rules, buckets in memory
@@ -19,6 +21,7 @@ Examples:
   tollgate refund -c tollgate.yaml ip=203.0.113.7   give a unit back
   tollgate reset -c tollgate.yaml ip=203.0.113.7    fill the buckets of a request
   tollgate acquire -c tollgate.yaml --wait 5min job=backup -- pg_dump shop
+  tollgate bench http://127.0.0.1:8080 --rate 5000  how fast it answers
 
 Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
@@ -82,6 +85,8 @@ pub(crate) enum Command {
     Reset(Reset),
     /// Report every mistake in configuration files.
     Validate(Validate),
+    /// Put a load on a service or on a Redis, and tell how fast it answers.
+    Bench(Bench),
     /// Print a commented configuration to start from.
     Example,
 }
@@ -234,7 +239,7 @@ fn id(text: &str) -> Result<String, String> {
     }
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("hour", 3_600_000)];
     let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_end);

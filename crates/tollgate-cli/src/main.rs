@@ -1,8 +1,10 @@
-//! The binary `tollgate`: the service, and a command line to ask, to take turns and to validate.
+//! The binary `tollgate`: the service, and a command line to ask, to take turns, to validate and to
+//! measure.
 
 mod acquire;
 mod args;
 mod ask;
+mod bench;
 mod command;
 mod configuration;
 mod console;
@@ -37,6 +39,7 @@ async fn main() -> ExitCode {
         Command::Refund(refund) => ask::refund(refund).await,
         Command::Reset(reset) => ask::reset(reset).await,
         Command::Validate(validate) => validate::run(&validate),
+        Command::Bench(bench) => bench::run(bench).await,
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);
             ExitCode::SUCCESS
