@@ -1,7 +1,8 @@
-//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz`.
+//! The commands of this repository: `cargo xtask setup | lint | test | loom | plots | fuzz | bench`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+mod bench;
 mod fuzz;
 #[cfg(test)]
 mod guarantees;
@@ -22,7 +23,11 @@ Usage: cargo xtask COMMAND
   loom    run the interleaving tests of the memory store (part of test)
   plots   draw the plots of docs/algorithms.md
   fuzz [SECONDS]
-          run every fuzz target for so long, 60 s unless given";
+          run every fuzz target for so long, 60 s unless given
+  bench [TOPIC]
+          compare with other limiters side by side: memory, footprint, redis, http
+  bench instructions [--accept]
+          count the instructions of the hot paths and compare them with what is accepted";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +39,10 @@ fn main() -> ExitCode {
         ["plots"] => plots::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
+        ["bench"] => bench::compare(None),
+        ["bench", "instructions"] => bench::instructions(false),
+        ["bench", "instructions", "--accept"] => bench::instructions(true),
+        ["bench", topic] => bench::compare(Some(topic)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

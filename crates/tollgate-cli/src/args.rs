@@ -105,6 +105,10 @@ pub(crate) struct Serve {
     /// Where health and metrics listen, in place of listen.admin.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
+
+    /// The threads that answer. Without it: one for each processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub(crate) workers: Option<u16>,
 }
 
 /// Which request is asked about, and by whose rules.
@@ -215,14 +219,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write it as address:port, for example 127.0.0.1:8080".to_owned())
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     if key::is_name(text) {
         return Ok(text.to_owned());
     }
     Err(format!("a name is 1 to {} letters, digits, '_', '-' or '.'", key::NAME_LEN_MAX))
 }
 
-fn attribute(text: &str) -> Result<(String, String), String> {
+pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| "write it as key=value, for example ip=203.0.113.7".to_owned())?;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Serve};
 
 /// The exit status of a denial, and of a configuration with mistakes.
 const EXIT_NO: u8 = 1;
@@ -27,11 +27,24 @@ const EXIT_NO: u8 = 1;
 /// The exit status when the question could not be answered.
 const EXIT_ERROR: u8 = 2;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
     logging::start(args.log_format, &args.command);
-    match args.command {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Command::Serve(Serve { workers: Some(workers), .. }) = &args.command {
+        runtime.worker_threads(usize::from(*workers));
+    }
+    match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(args.command)),
+        Err(error) => {
+            console::explain(&format!("error: cannot start threads: {error}\n"));
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
         Command::Serve(serve) => serve::run(serve).await,
         Command::Check(check) => ask::check(check).await,
         Command::Peek(peek) => ask::peek(peek).await,

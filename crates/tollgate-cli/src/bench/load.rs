@@ -56,6 +56,7 @@ pub(super) struct Seen {
     pub(super) denied: u64,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
+    last_answer: Option<Instant>,
 }
 
 impl Plan {
@@ -92,10 +93,20 @@ impl Course {
 impl Seen {
     pub(super) fn new() -> Result<Self, String> {
         let latencies_us = Histogram::new(3).map_err(|error| error.to_string())?;
-        Ok(Self { latencies_us, allowed: 0, denied: 0, errors: 0, first_error: None })
+        Ok(Self {
+            latencies_us,
+            allowed: 0,
+            denied: 0,
+            errors: 0,
+            first_error: None,
+            last_answer: None,
+        })
     }
 
-    fn note(&mut self, answer: Result<bool, String>, latency: Duration) {
+    fn note(&mut self, answer: Result<bool, String>, due_at: Instant) {
+        let now = Instant::now();
+        self.last_answer = Some(now);
+        let latency = now.saturating_duration_since(due_at);
         match answer {
             Ok(is_allowed) => {
                 *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
@@ -115,6 +126,7 @@ impl Seen {
         self.denied += other.denied;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
+        self.last_answer = self.last_answer.max(other.last_answer);
         Ok(())
     }
 }
@@ -155,7 +167,7 @@ pub(super) async fn run(plan: &Plan, target: &Arc<Target>) -> Result<Report, Str
     for caller in callers {
         seen.add(caller.await.map_err(|error| error.to_string())??)?;
     }
-    let elapsed = course.start.elapsed();
+    let elapsed = seen.last_answer.map_or(plan.duration, |last| last - course.start);
     pacer.join().map_err(|_| "the pacer failed".to_owned())?;
     Ok(Report::new(plan, seen, elapsed))
 }
@@ -191,7 +203,7 @@ async fn call(course: Arc<Course>, target: Arc<Target>, mut keys: Keys) -> Resul
         course.answered.fetch_add(1, Ordering::Relaxed);
         course.denied.fetch_add(u64::from(answer == Ok(false)), Ordering::Relaxed);
         course.failed.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
-        seen.note(answer, due_at.elapsed());
+        seen.note(answer, due_at);
     }
     Ok(seen)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::Rate;
 
-use crate::args::wait;
+use crate::args::{attribute, name, wait};
 
 const HELP: &str = "\
 Requests are sent when they are due, whether earlier ones are answered or not, and latency counts from
@@ -13,7 +13,7 @@ that time: a service that stalls is seen to stall. More than --connections at on
 is theirs.
 
 Examples:
-  tollgate bench http://127.0.0.1:8080 --rate 5000 --duration 30s
+  tollgate bench http://127.0.0.1:8080 path=/login method=POST --rate 5000
   tollgate bench http://127.0.0.1:8080 --rate 5000 --keys 1000000 --zipf 1.1 --json run.json
   tollgate bench redis://127.0.0.1:6379 --rate 20000 --limit 100/s --svg latency.svg
 
@@ -27,6 +27,10 @@ pub(crate) struct Bench {
     /// that Redis, as an application with the library does.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
+
+    /// Attributes that all requests have, at a service, for example path=/login method=POST
+    #[arg(value_name = "KEY=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<(String, String)>,
 
     /// The requests that are sent each second.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -53,11 +57,11 @@ pub(crate) struct Bench {
     pub(crate) hot: Option<f64>,
 
     /// The attribute whose value is the key.
-    #[arg(long, value_name = "NAME", default_value = "ip")]
+    #[arg(long, value_name = "NAME", default_value = "ip", value_parser = name)]
     pub(crate) attribute: String,
 
     /// The domain whose rules apply, at a service.
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = name)]
     pub(crate) domain: String,
 
     /// The limit of each key, on a Redis. A service has rules of its own.

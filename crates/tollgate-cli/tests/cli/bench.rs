@@ -4,7 +4,7 @@ use std::fs;
 
 use tollgate_testkit::RedisServer;
 
-use crate::process::run;
+use crate::process::{Service, run};
 
 /// The value behind a name in the table.
 fn value<'t>(table: &'t str, name: &str) -> &'t str {
@@ -51,4 +51,23 @@ fn what_cannot_be_loaded_is_said() {
         assert_eq!(ran.status, 2, "{ran:?}");
         assert!(ran.stderr.starts_with(&format!("error: {problem}")), "{ran:?}");
     }
+}
+
+#[test]
+fn a_load_on_a_service_asks_its_check_api_and_counts_what_it_denies() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    let rule = "{ name: per-ip, match: { path: /login }, key: [ip], limit: 100/hour }";
+    fs::write(&file, format!("rules: [{rule}]\n")).unwrap();
+    let service = Service::start(&["--config", file.to_str().unwrap()]);
+    let url = format!("http://{}", service.http);
+    let load = ["--rate=500", "--duration=1s", "--keys=1", "--connections=4"];
+    let ran = run(&[&["bench", &url, "path=/login"], &load[..]].concat());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("100", "400"));
+    // Without the path no rule applies, and everything is allowed.
+    let ran = run(&[&["bench", &url], &load[..]].concat());
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("500", "0"));
+    service.signal(rustix::process::Signal::TERM);
+    assert_eq!(service.ended().0, 0);
 }

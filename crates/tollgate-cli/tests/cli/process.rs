@@ -142,6 +142,10 @@ impl Service {
         Self { http: address("http"), admin: address("admin"), child, lines, said }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -35,10 +35,14 @@ impl Service {
         let unreachable = |error| format!("cannot reach {host}: {error}");
         let address = lookup_host(&host).await.map_err(unreachable)?.next();
         let address = address.ok_or_else(|| format!("{host} has no address"))?;
-        let attributes = serde_json::json!({ &args.attribute: "" }).to_string();
-        let attributes = attributes.trim_end_matches("\"}").to_owned();
+        let mut fixed = String::new();
+        for (name, value) in &args.attributes {
+            let [name, value] = [name, value].map(|text| serde_json::Value::from(text.as_str()));
+            fixed.push_str(&format!("{name}:{value},"));
+        }
         let domain = serde_json::Value::from(args.domain.as_str());
-        let body = (format!("{{\"domain\":{domain},\"attributes\":{attributes}\""), "\"}}");
+        let key = serde_json::Value::from(args.attribute.as_str());
+        let body = (format!("{{\"domain\":{domain},\"attributes\":{{{fixed}{key}:\""), "\"}}");
         let service = Self { address, host, body };
         let probe = TcpStream::connect(service.address).await;
         probe.map_err(|error| format!("cannot reach {}: {error}", service.host))?;
