@@ -1,8 +1,9 @@
 //! The commands of this repository: `cargo xtask setup | lint | test | loom | chaos |
-//! scenario | plots | protos | fuzz`.
+//! scenario | plots | protos | fuzz | bench`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
+mod bench;
 mod chaos;
 mod fuzz;
 #[cfg(test)]
@@ -31,7 +32,11 @@ Usage: cargo xtask COMMAND
   plots   draw the plots of docs/algorithms.md
   protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
-          run every fuzz target for so long, 60 s unless given";
+          run every fuzz target for so long, 60 s unless given
+  bench [TOPIC]
+          compare with other limiters side by side: memory, footprint, redis, http
+  bench instructions [--accept]
+          count the instructions of the hot paths and compare them with what is accepted";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +51,10 @@ fn main() -> ExitCode {
         ["protos"] => protos::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
+        ["bench"] => bench::compare(None),
+        ["bench", "instructions"] => bench::instructions(false),
+        ["bench", "instructions", "--accept"] => bench::instructions(true),
+        ["bench", topic] => bench::compare(Some(topic)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

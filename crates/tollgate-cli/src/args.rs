@@ -14,6 +14,7 @@ use tollgate_core::key;
 
 pub(crate) use self::held::{Asked, Cancel, Commit, Release, Renew, Reserve};
 use self::value::cost;
+use crate::bench::Bench;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +34,7 @@ Examples:
   tollgate cancel -c tollgate.yaml ID               settle it at none
   tollgate renew -c tollgate.yaml ID                keep slots that are held
   tollgate release -c tollgate.yaml ID              give them back
+  tollgate bench http://127.0.0.1:8080 --rate 5000  how fast it answers
 
 Logs go to stderr. RUST_LOG sets their level, for example RUST_LOG=debug.";
 
@@ -112,6 +114,8 @@ pub(crate) enum Command {
     Release(Release),
     /// Report every mistake in configuration files.
     Validate(Validate),
+    /// Put a load on a service or on a Redis, and tell how fast it answers.
+    Bench(Bench),
     /// Print a commented configuration to start from.
     Example,
 }
@@ -139,6 +143,10 @@ pub(crate) struct Serve {
     /// Where health and metrics listen, in place of listen.admin.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
+
+    /// The threads that answer. Without it: one for each processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub(crate) workers: Option<u16>,
 }
 
 /// Where Envoy is answered, if it is.
@@ -355,14 +363,14 @@ fn grpc(text: &str) -> Result<Grpc, String> {
     }
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     if key::is_name(text) {
         return Ok(text.to_owned());
     }
     Err(format!("a name is 1 to {} letters, digits, '_', '-' or '.'", key::NAME_LEN_MAX))
 }
 
-fn attribute(text: &str) -> Result<(String, String), String> {
+pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| "write it as key=value, for example ip=203.0.113.7".to_owned())?;
@@ -379,7 +387,7 @@ fn id(text: &str) -> Result<String, String> {
     }
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("hour", 3_600_000)];
     let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_end);

@@ -1,9 +1,10 @@
-//! The binary `tollgate`: the service, and a command line to ask, to take turns, to validate and
-//! to change rules.
+//! The binary `tollgate`: the service, and a command line to ask, to take turns, to validate, to
+//! change rules and to measure.
 
 mod acquire;
 mod args;
 mod ask;
+mod bench;
 mod command;
 mod configuration;
 mod console;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Serve};
 
 /// The exit status of a denial, and of a configuration with mistakes.
 const EXIT_NO: u8 = 1;
@@ -28,11 +29,25 @@ const EXIT_NO: u8 = 1;
 /// The exit status when the question could not be answered.
 const EXIT_ERROR: u8 = 2;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
     logging::start(args.log_format, &args.command);
-    let status = match args.command {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Command::Serve(Serve { workers: Some(workers), .. }) = &args.command {
+        runtime.worker_threads(usize::from(*workers));
+    }
+    let status = match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(args.command)),
+        Err(error) => {
+            console::explain(&format!("error: cannot start threads: {error}\n"));
+            ExitCode::from(EXIT_ERROR)
+        }
+    };
+    console::end(status)
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
         Command::Serve(serve) => serve::run(serve).await,
         Command::Check(check) => ask::check(check).await,
         Command::Peek(peek) => ask::peek(peek).await,
@@ -46,10 +61,10 @@ async fn main() -> ExitCode {
         Command::Renew(renew) => held::renew(renew).await,
         Command::Release(release) => held::release(release).await,
         Command::Validate(validate) => validate::run(&validate),
+        Command::Bench(bench) => bench::run(bench).await,
         Command::Example => {
             console::print(tollgate_config::Config::EXAMPLE);
             ExitCode::SUCCESS
         }
-    };
-    console::end(status)
+    }
 }

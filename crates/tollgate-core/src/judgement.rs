@@ -95,10 +95,7 @@ impl<'a> AnyView<'a> {
         let quota = charge.quota;
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let bucket = match state {
-                    Some(State::Bucket(bucket)) => Some(bucket),
-                    _ => None,
-                };
+                let bucket = state.and_then(State::as_bucket);
                 Self::Bucket(BucketView::new(quota, bucket, max_clock_skew, now))
             }
             Algorithm::FixedWindow => {

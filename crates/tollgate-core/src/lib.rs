@@ -37,6 +37,7 @@ mod charge;
 mod cost;
 mod cost_rule;
 mod decision;
+mod divisor;
 mod edit;
 mod exception;
 mod failure_policy;

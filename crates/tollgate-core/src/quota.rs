@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::algorithm::Algorithm;
 use crate::cost::Cost;
+use crate::divisor::Divisor;
 use crate::rate::Rate;
 
 /// How much may be spent: a rate, a burst and the algorithm that counts them.
@@ -42,6 +43,8 @@ pub struct Quota {
     tick_us: u32,
     units_per_tick: u64,
     scale: u64,
+    by_scale: Divisor,
+    by_units: Divisor,
 }
 
 impl Quota {
@@ -153,7 +156,17 @@ impl Quota {
                 rate.units()
             ))
         })?;
-        Ok(Self { rate, burst, algorithm, tick_us: 1, units_per_tick: 0, scale: 0 })
+        let (by_scale, by_units) = (Divisor::new(1), Divisor::new(1));
+        Ok(Self {
+            rate,
+            burst,
+            algorithm,
+            tick_us: 1,
+            units_per_tick: 0,
+            scale: 0,
+            by_scale,
+            by_units,
+        })
     }
 
     fn scaled(rate: Rate, burst: u64, algorithm: Algorithm) -> Result<Self, QuotaError> {
@@ -206,7 +219,10 @@ impl Quota {
         let level_max = scale.checked_mul(u64::from(burst))?;
         let exact = level_max <= Self::LEVEL_MAX && units_per_tick <= Self::LEVEL_MAX;
         let algorithm = Algorithm::TokenBucket;
-        exact.then_some(Self { rate, burst, algorithm, tick_us, units_per_tick, scale })
+        let (by_scale, by_units) = (Divisor::new(scale), Divisor::new(units_per_tick));
+        let quota =
+            Self { rate, burst, algorithm, tick_us, units_per_tick, scale, by_scale, by_units };
+        exact.then_some(quota)
     }
 
     /// Returns the sustained rate.
@@ -270,8 +286,19 @@ impl Quota {
     pub fn time_to_gain(&self, units: u64) -> Duration {
         match self.units_per_tick {
             0 => Duration::ZERO,
-            _ => self.ticks_to_gain(units.saturating_mul(self.scale)),
+            per_tick => self.ticks(units.saturating_mul(self.scale).div_ceil(per_tick)),
         }
+    }
+
+    /// Returns the whole units in a level, at most 2^53.
+    #[inline(always)]
+    pub(crate) const fn units_in(&self, level: u64) -> u64 {
+        self.by_scale.divide(level)
+    }
+
+    /// Tells whether the quota is counted as a level: a token bucket or a leaky bucket.
+    pub(crate) const fn is_bucket(&self) -> bool {
+        self.units_per_tick != 0
     }
 
     pub(crate) const fn period_us(&self) -> u64 {
@@ -279,8 +306,18 @@ impl Quota {
     }
 
     /// Returns the whole ticks, as a duration, after which the level has risen by `level` or more.
+    #[inline]
     pub(crate) fn ticks_to_gain(&self, level: u64) -> Duration {
-        let ticks = level.div_ceil(self.units_per_tick);
+        debug_assert!(level <= Self::LEVEL_MAX, "a level above every burst");
+        self.ticks(self.by_units.divide(level + self.units_per_tick - 1))
+    }
+
+    #[inline]
+    fn ticks(&self, ticks: u64) -> Duration {
+        // Nearly all ticks are of 1 us.
+        if self.tick_us == 1 {
+            return Duration::from_micros(ticks);
+        }
         let tick_us = u64::from(self.tick_us);
         let ticks_per_second = 1_000_000 / tick_us;
         let micros = (ticks % ticks_per_second) * tick_us;

@@ -27,6 +27,14 @@ pub enum State {
 }
 
 impl State {
+    /// Returns the state of a token bucket or a leaky bucket, if it is one.
+    pub const fn as_bucket(&self) -> Option<&Bucket> {
+        match self {
+            Self::Bucket(bucket) => Some(bucket),
+            _ => None,
+        }
+    }
+
     /// Returns the instant of the last spending, which is ahead of a clock that has stepped back.
     /// Slots tell only when they end.
     pub const fn ts(&self) -> Option<Timestamp> {

@@ -57,6 +57,7 @@ impl Timestamp {
     }
 
     /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
+    #[inline]
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

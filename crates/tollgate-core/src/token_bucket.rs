@@ -93,6 +93,7 @@ pub(crate) struct BucketView<'a> {
 
 impl<'a> BucketView<'a> {
     /// Brings the stored state up to `now`.
+    #[inline(always)]
     pub(crate) fn new(
         quota: &'a Quota,
         bucket: Option<&Bucket>,
@@ -112,7 +113,8 @@ impl<'a> BucketView<'a> {
             return Self { level, ts: moment.effective, repaired: moment.repaired, ..full };
         }
         let tick_us = u64::from(quota.tick_us());
-        let ticks = (now.as_micros() - bucket.ts.as_micros()) / tick_us;
+        let elapsed = now.as_micros() - bucket.ts.as_micros();
+        let ticks = if tick_us == 1 { elapsed } else { elapsed / tick_us };
         let gained = ticks.saturating_mul(quota.units_per_tick());
         if gained >= level_max - level {
             return full;
@@ -129,8 +131,9 @@ impl<'a> BucketView<'a> {
         self.level >= self.quota.level_max()
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u32 {
-        let tokens = self.level / self.quota.scale();
+        let tokens = self.quota.units_in(self.level);
         debug_assert!(tokens <= u64::from(self.quota.burst()), "G1: more tokens than the burst");
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -140,6 +143,7 @@ impl<'a> BucketView<'a> {
     /// What a tick has gathered counts when it ends. If it would fill the bucket, a part of that
     /// has no place in it any more; counted after a spending all the same, it would admit up to a
     /// tick's units above the bound (G1). Ticks of 1 µs end at every instant and gather nothing.
+    #[inline(always)]
     fn forget_what_would_overflow(&mut self) {
         let missing = self.quota.level_max().saturating_sub(self.level);
         if self.ts < self.now && self.quota.units_per_tick() >= missing {
@@ -148,12 +152,16 @@ impl<'a> BucketView<'a> {
     }
 
     /// The time from `now` until the level has risen to `level`.
+    #[inline(always)]
     fn time_until(&self, level: u64) -> Duration {
         let missing = level.saturating_sub(self.level);
         if missing == 0 {
             return Duration::ZERO;
         }
         let after_ts = self.quota.ticks_to_gain(missing);
+        if self.ts == self.now {
+            return after_ts;
+        }
         let ahead = self.ts.saturating_since(self.now);
         let behind = self.now.saturating_since(self.ts);
         (after_ts + ahead).saturating_sub(behind)
@@ -161,6 +169,7 @@ impl<'a> BucketView<'a> {
 
     /// The time until a request that finds the bucket as it is now may go on: a leaky bucket lets
     /// it out when what the queue holds has drained.
+    #[inline(always)]
     fn delay(&self) -> Duration {
         match self.quota.algorithm() {
             Algorithm::LeakyBucket => self.time_until(self.quota.level_max()),
@@ -168,6 +177,7 @@ impl<'a> BucketView<'a> {
         }
     }
 
+    #[inline(always)]
     fn allow(&self, delay: Duration) -> Decision {
         Decision::Allow(Allow {
             limit: self.quota.burst(),
@@ -189,10 +199,12 @@ impl<'a> BucketView<'a> {
 }
 
 impl View for BucketView<'_> {
+    #[inline(always)]
     fn fits(&self, cost: Cost) -> bool {
         self.need(cost) <= self.level
     }
 
+    #[inline(always)]
     fn spend(mut self, cost: Cost) -> (Decision, Change) {
         let need = self.need(cost);
         debug_assert!(need <= self.level, "G1: more spent than there was");
@@ -202,10 +214,12 @@ impl View for BucketView<'_> {
         (self.allow(delay), self.store())
     }
 
+    #[inline(always)]
     fn keep(self, _cost: Cost) -> (Decision, Change) {
         (self.allow(self.delay()), self.repair())
     }
 
+    #[inline(always)]
     fn deny(self, cost: Cost) -> (Decision, Change) {
         let need = self.need(cost);
         debug_assert!(need > self.level, "G2: a denial of what would fit");
@@ -247,6 +261,7 @@ impl View for BucketView<'_> {
 }
 
 /// Rescales a stored level to the quota in force and caps it at its burst (G11).
+#[inline]
 fn carried_over(bucket: &Bucket, quota: &Quota) -> u64 {
     let level = if bucket.scale == quota.scale() {
         bucket.level

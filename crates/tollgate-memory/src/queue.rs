@@ -23,7 +23,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Adds a node. The heap grows by a quarter, so that little is allocated for nothing.
     pub(crate) fn push(&mut self, node: Node) {
+        if self.heap.len() == self.heap.capacity() {
+            self.heap.reserve_exact((self.heap.len() / 4).max(4));
+        }
         self.heap.push(Reverse(node));
     }
 
@@ -34,6 +38,10 @@ impl Queue {
 
     pub(crate) fn peek_mut(&mut self) -> Option<PeekMut<'_, Reverse<Node>>> {
         self.heap.peek_mut()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.heap.capacity()
     }
 
     pub(crate) fn len(&self) -> usize {

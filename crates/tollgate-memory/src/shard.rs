@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Change, Record, State, Ticket, Timestamp};
+use tollgate_core::{Change, Charge, Decision, Record, Ticket, Timestamp};
 
 use crate::kept::{KeptRecord, KeptState};
 use crate::shelf::{Settled, Shelf, micros};
@@ -31,46 +31,86 @@ pub(crate) struct Refilling<'a> {
     pub(crate) stay: Duration,
 }
 
+/// What a check has spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spent {
+    Nothing,
+    /// It puts the end of the bucket off.
+    InOrder,
+    /// The bucket now ends earlier than it did.
+    OutOfOrder,
+}
+
 /// A part of the buckets and of the records beside them, under one lock.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Shard {
     states: Shelf<KeptState>,
     records: Shelf<KeptRecord>,
-    /// The latest time of a write since the shard was last wound back.
-    newest: Timestamp,
 }
 
 impl Shard {
-    /// Returns the stored state of a bucket, `None` if it is full.
-    pub(crate) fn state(&self, key: Key<'_>) -> Option<&State> {
-        self.states.find(key.hash, |kept| *kept.key == *key.text)?.state.as_ref()
+    /// Returns the slot of a bucket, `None` if it is full. It holds until a bucket is added or removed.
+    #[inline(always)]
+    pub(crate) fn find(&self, key: Key<'_>) -> Option<usize> {
+        self.states.find(key.hash, |kept| kept.is(key.text))
     }
 
-    /// Changes the state of a bucket, which may not be stored yet.
+    #[inline]
+    pub(crate) fn kept(&self, slot: usize) -> Option<&KeptState> {
+        self.states.at(slot)
+    }
+
+    /// Decides a charge to a token bucket or a leaky bucket with a short key in a slot, and writes
+    /// what is spent. `None` if it is another bucket.
+    #[inline(always)]
+    pub(crate) fn spend_short(
+        &mut self,
+        (hash, slot): (u64, usize),
+        charge: &Charge<'_>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+        spent: &mut Spent,
+        hasher: &KeyHasher,
+    ) -> Option<Decision> {
+        let Some(KeptState::Short { full_at, bucket, .. }) = self.states.at_mut(slot) else {
+            return None;
+        };
+        let (decision, is_changed) = charge.decide_bucket(bucket, max_clock_skew, now)?;
+        if !is_changed {
+            return Some(decision);
+        }
+        let ends = now.as_micros().saturating_add(micros(decision.reset_after()));
+        debug_assert!(ends > now.as_micros(), "G5: a full bucket is not stored");
+        let ended = std::mem::replace(full_at, ends);
+        *spent = if ends >= ended { Spent::InOrder } else { Spent::OutOfOrder };
+        if *spent == Spent::OutOfOrder {
+            self.states.put_forward(hash, ends, hasher);
+        }
+        Some(decision)
+    }
+
+    /// Changes the state of a bucket, which may not be stored yet. Tells whether the order in which
+    /// buckets end has changed.
+    #[inline]
     pub(crate) fn edit(
         &mut self,
-        key: Key<'_>,
+        (key, slot): (Key<'_>, Option<usize>),
         Refilling { change, full_at, stay }: Refilling<'_>,
-        now: Timestamp,
         hasher: &KeyHasher,
-    ) {
-        self.newest = self.newest.max(now);
+    ) -> bool {
         self.states.note_stay(micros(stay));
-        let edit = |kept: &mut KeptState| {
-            change.apply(&mut kept.state);
-            kept.full_at = full_at;
-        };
-        if self.states.edit(key.hash, |kept| *kept.key == *key.text, edit, hasher) {
-            return;
+        if let Some(slot) = slot {
+            let edit = |kept: &mut KeptState| kept.edit(change, full_at);
+            return self.states.edit((key.hash, slot), edit, hasher);
         }
-        let mut state = None;
-        change.apply(&mut state);
-        self.states.insert(key.hash, KeptState { key: key.text.into(), state, full_at }, hasher);
+        self.states.insert(key.hash, KeptState::new(key.text, change, full_at), hasher);
+        true
     }
 
     /// Removes a bucket, which fills it.
     pub(crate) fn remove(&mut self, key: Key<'_>, hasher: &KeyHasher) {
-        self.states.remove(key.hash, |kept| *kept.key == *key.text, hasher);
+        self.states.remove(key.hash, |kept| kept.is(key.text), hasher);
     }
 
     /// Returns the stored record of a ticket beside a bucket.
@@ -81,7 +121,8 @@ impl Shard {
         hasher: &KeyHasher,
     ) -> Option<Record> {
         let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        self.records.find(hash, |kept| kept.is(key.text, ticket)).map(|kept| kept.record)
+        let slot = self.records.find(hash, |kept| kept.is(key.text, ticket))?;
+        Some(self.records.at(slot)?.record)
     }
 
     /// Stores the record of a ticket beside a bucket.
@@ -92,11 +133,10 @@ impl Shard {
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
-        self.newest = self.newest.max(now);
         self.records.note_stay(micros(record.ends.saturating_since(now)));
         let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        let is_it = |kept: &KeptRecord| kept.is(key.text, ticket);
-        if self.records.edit(hash, is_it, |kept| kept.record = record, hasher) {
+        if let Some(slot) = self.records.find(hash, |kept| kept.is(key.text, ticket)) {
+            self.records.edit((hash, slot), |kept| kept.record = record, hasher);
             return;
         }
         let kept = KeptRecord { key: key.text.into(), key_hash: key.hash, ticket, record };
@@ -116,7 +156,7 @@ impl Shard {
         before - self.len()
     }
 
-    fn len(&self) -> usize {
+    const fn len(&self) -> usize {
         self.states.len() + self.records.len()
     }
 
@@ -130,11 +170,6 @@ impl Shard {
     /// Returns the time before which no bucket is full and no record ends.
     pub(crate) fn first_end(&self) -> u64 {
         self.states.first_end().min(self.records.first_end())
-    }
-
-    /// Returns the latest time of a write.
-    pub(crate) const fn newest(&self) -> Timestamp {
-        self.newest
     }
 
     /// Settles the bucket or the record that may end first: evicts it if it had ended by
@@ -166,7 +201,6 @@ impl Shard {
     ) {
         self.states.wind_back(now, max_clock_skew, hasher);
         self.records.wind_back(now, max_clock_skew, hasher);
-        self.newest = self.newest.min(now.saturating_add(max_clock_skew));
     }
 
     /// Returns the heap memory of the shard, without what the allocator adds to each key.

@@ -3,20 +3,24 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Charge, Decision, Record, Ticket, Timestamp};
 
-use crate::shard::Shard;
+use crate::shard::{Key, KeyHasher, Refilling, Shard, Spent};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+/// The latest write is known to 2^16 us, which is 66 ms.
+const NEWEST_SPAN_BITS: u32 = 16;
 
 /// A shard behind its lock, in cache lines of its own.
 ///
-/// The two instants beside the lock are written before each unlock. A check that needs room reads
-/// them to pass over the shards that have none, without disturbing those who use them. A value
-/// that is out of date belongs to a change that is concurrent with the read.
+/// The two instants beside the lock are written while it is held, and only when they change. A check
+/// that needs room reads them to pass over the shards that have none, without disturbing those who
+/// use them. A value that is out of date belongs to a change that is concurrent with the read.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardLock {
     first_end: AtomicU64,
+    /// No write since the shard was last wound back is later.
     newest_us: AtomicU64,
     shard: Mutex<Shard>,
 }
@@ -30,13 +34,24 @@ impl ShardLock {
         }
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked { lock: self, shard: self.shard.lock() }
+        Locked { lock: self, shard: self.shard.lock(), is_reordered: false }
     }
 
     /// Tells whether a bucket may be full, or a record ended, by `ended_by`.
     pub(crate) fn may_have_ended(&self, ended_by: u64) -> bool {
         self.first_end.load(Ordering::Relaxed) <= ended_by
+    }
+
+    /// Notes the time of a write, at the end of its span: within one, all writes but the first only
+    /// read.
+    #[inline(always)]
+    fn note_write(&self, now: Timestamp) {
+        let span_end = now.as_micros() | ((1 << NEWEST_SPAN_BITS) - 1);
+        if span_end > self.newest_us.load(Ordering::Relaxed) {
+            self.newest_us.store(span_end, Ordering::Relaxed);
+        }
     }
 
     /// Tells whether anything may lie more than `max_clock_skew` ahead of `now`.
@@ -51,11 +66,83 @@ impl ShardLock {
 pub(crate) struct Locked<'a> {
     lock: &'a ShardLock,
     shard: MutexGuard<'a, Shard>,
+    /// Whether what is told without the lock may have changed.
+    is_reordered: bool,
+}
+
+impl Locked<'_> {
+    /// Tells whether a bucket may be full, or a record ended, by `ended_by`.
+    #[inline]
+    pub(crate) fn may_have_ended(&self, ended_by: u64) -> bool {
+        self.is_reordered || self.lock.may_have_ended(ended_by)
+    }
+
+    /// Decides a charge to a bucket with a short key as [`Shard::spend_short`] does, and tells what was
+    /// spent.
+    #[inline(always)]
+    pub(crate) fn spend_short(
+        &mut self,
+        bucket: (u64, usize),
+        charge: &Charge<'_>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+        hasher: &KeyHasher,
+    ) -> Option<(Decision, Spent)> {
+        let mut spent = Spent::Nothing;
+        let decision =
+            self.shard.spend_short(bucket, charge, max_clock_skew, now, &mut spent, hasher)?;
+        if spent != Spent::Nothing {
+            self.lock.note_write(now);
+            self.is_reordered |= spent == Spent::OutOfOrder;
+        }
+        Some((decision, spent))
+    }
+
+    /// Changes the state of a bucket as [`Shard::edit`] does. A spending from a bucket that is
+    /// stored leaves the order as it is.
+    #[inline]
+    pub(crate) fn edit(
+        &mut self,
+        bucket: (Key<'_>, Option<usize>),
+        refilling: Refilling<'_>,
+        now: Timestamp,
+        hasher: &KeyHasher,
+    ) {
+        self.lock.note_write(now);
+        self.is_reordered |= self.shard.edit(bucket, refilling, hasher);
+    }
+
+    /// Stores a record as [`Shard::store_record`] does.
+    pub(crate) fn store_record(
+        &mut self,
+        key: Key<'_>,
+        record: (Ticket, Record),
+        now: Timestamp,
+        hasher: &KeyHasher,
+    ) {
+        self.lock.note_write(now);
+        self.is_reordered = true;
+        self.shard.store_record(key, record, now, hasher);
+    }
+
+    /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.
+    pub(crate) fn wind_back(
+        &mut self,
+        now: Timestamp,
+        max_clock_skew: Duration,
+        hasher: &KeyHasher,
+    ) {
+        self.is_reordered = true;
+        self.shard.wind_back(now, max_clock_skew, hasher);
+        let newest = now.saturating_add(max_clock_skew).as_micros();
+        self.lock.newest_us.fetch_min(newest, Ordering::Relaxed);
+    }
 }
 
 impl Deref for Locked<'_> {
     type Target = Shard;
 
+    #[inline]
     fn deref(&self) -> &Shard {
         &self.shard
     }
@@ -63,13 +150,16 @@ impl Deref for Locked<'_> {
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Shard {
+        self.is_reordered = true;
         &mut self.shard
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.lock.first_end.store(self.shard.first_end(), Ordering::Relaxed);
-        self.lock.newest_us.store(self.shard.newest().as_micros(), Ordering::Relaxed);
+        if self.is_reordered {
+            self.lock.first_end.store(self.shard.first_end(), Ordering::Relaxed);
+        }
     }
 }

@@ -1,15 +1,15 @@
-//! A table of things that end, and the order in which they do.
+//! Things that end, and the order in which they do.
 
 use std::collections::binary_heap::PeekMut;
 use std::time::Duration;
 
-use hashbrown::HashTable;
 use tollgate_core::Timestamp;
 
 use crate::queue::{Node, Queue};
 use crate::shard::KeyHasher;
+use crate::table::Table;
 
-/// A table of this capacity is kept when it empties, so that a key that comes and goes does not
+/// A queue of this capacity is kept when it empties, so that a key that comes and goes does not
 /// make it grow and shrink each time.
 const CAPACITY_MIN: usize = 28;
 
@@ -48,10 +48,11 @@ pub(crate) enum Settled {
     Moved,
 }
 
-/// A table of items and the order in which they end.
+/// A table of items, and the order in which they end.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Shelf<T> {
-    table: HashTable<T>,
+    table: Table<T>,
     queue: Queue,
     heap_bytes: usize,
     /// The longest time for which an item was stored that does not tell when it was written.
@@ -60,52 +61,76 @@ pub(crate) struct Shelf<T> {
 
 impl<T> Default for Shelf<T> {
     fn default() -> Self {
-        Self { table: HashTable::new(), queue: Queue::default(), heap_bytes: 0, stay_max_us: 0 }
+        Self { table: Table::default(), queue: Queue::default(), heap_bytes: 0, stay_max_us: 0 }
     }
 }
 
 impl<T: Item> Shelf<T> {
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.table.len()
     }
 
-    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<&T> {
+    /// Returns the slot of an item. It holds until an item is added or removed.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<usize> {
         self.table.find(hash, is_it)
     }
 
-    /// Changes an item, and tells whether there is one.
+    #[inline]
+    pub(crate) fn at(&self, slot: usize) -> Option<&T> {
+        self.table.at(slot)
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<&mut T> {
+        self.table.at_mut(slot)
+    }
+
+    /// Changes the item in a slot, and tells whether the order has changed.
+    #[inline]
     pub(crate) fn edit(
         &mut self,
-        hash: u64,
-        is_it: impl FnMut(&T) -> bool,
+        (hash, slot): (u64, usize),
         edit: impl FnOnce(&mut T),
         hasher: &KeyHasher,
     ) -> bool {
-        let Some(item) = self.table.find_mut(hash, is_it) else { return false };
+        let Some(item) = self.table.at_mut(slot) else { return false };
         let (ended, held) = (item.ends(), item.heap_bytes());
         edit(item);
         let ends = item.ends();
         self.heap_bytes = self.heap_bytes + item.heap_bytes() - held;
-        if ends < ended {
-            self.queue.push(Node { ends, hash });
-            self.tidy(hasher);
+        if ends >= ended {
+            return false;
         }
+        self.put_forward(hash, ends, hasher);
         true
+    }
+
+    /// Tells that the item whose key has `hash` ends earlier than it did.
+    #[inline(never)]
+    pub(crate) fn put_forward(&mut self, hash: u64, ends: u64, hasher: &KeyHasher) {
+        self.queue.push(Node { ends, hash });
+        self.tidy(hasher);
     }
 
     pub(crate) fn insert(&mut self, hash: u64, item: T, hasher: &KeyHasher) {
         self.heap_bytes += item.heap_bytes();
         self.queue.push(Node { ends: item.ends(), hash });
-        self.table.insert_unique(hash, item, |item| item.hash(hasher));
+        self.table.insert(hash, item, &|item: &T| item.hash(hasher));
         self.tidy(hasher);
     }
 
     /// Removes an item, if there is one.
     pub(crate) fn remove(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool, hasher: &KeyHasher) {
-        let Ok(entry) = self.table.find_entry(hash, is_it) else { return };
-        let (item, _) = entry.remove();
-        self.heap_bytes -= item.heap_bytes();
+        let Some(slot) = self.find(hash, is_it) else { return };
+        self.take_out(slot);
         self.tidy(hasher);
+    }
+
+    fn take_out(&mut self, slot: usize) {
+        if let Some(item) = self.table.remove(slot) {
+            self.heap_bytes -= item.heap_bytes();
+        }
     }
 
     /// Tells that an item was stored for `stay_us` which does not tell when it was written.
@@ -128,18 +153,20 @@ impl<T: Item> Shelf<T> {
         if ends > ended_by {
             return None;
         }
-        match self.table.find_entry(hash, |item| item.hash(hasher) == hash) {
-            Ok(entry) if entry.get().ends() <= ended_by => {
-                let (item, _) = entry.remove();
-                self.heap_bytes -= item.heap_bytes();
+        // The hash is all that the order knows of an item. Should two items share one, either may
+        // be settled, for either is evicted only if it has ended.
+        let found = self.table.find(hash, |item| item.hash(hasher) == hash);
+        match found.and_then(|slot| Some((slot, self.table.at(slot)?.ends()))) {
+            Some((slot, ends)) if ends <= ended_by => {
                 PeekMut::pop(top);
+                self.take_out(slot);
                 Some(Settled::Evicted)
             }
-            Ok(entry) => {
-                top.0.ends = entry.get().ends();
+            Some((_, ends)) => {
+                top.0.ends = ends;
                 Some(Settled::Moved)
             }
-            Err(_) => {
+            None => {
                 PeekMut::pop(top);
                 Some(Settled::Moved)
             }
@@ -153,10 +180,10 @@ impl<T: Item> Shelf<T> {
         if self.queue.len() > 2 * count + CAPACITY_MIN {
             self.queue.rebuild(nodes(&self.table, hasher));
         }
-        if self.table.capacity() > CAPACITY_MIN && count < self.table.capacity() / 8 {
-            self.table.shrink_to(2 * count, |item| item.hash(hasher));
+        if self.queue.capacity() > CAPACITY_MIN && count < self.queue.capacity() / 8 {
             self.queue.shrink_to(2 * count);
         }
+        self.table.tidy(&|item: &T| item.hash(hasher));
     }
 
     /// Moves every item that a clock step has left in the future back (G4).
@@ -175,15 +202,16 @@ impl<T: Item> Shelf<T> {
 
     /// Returns the heap memory of the shelf, without what the allocator adds to each item.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.allocation_size() + self.queue.bytes() + self.heap_bytes
+        self.table.bytes() + self.queue.bytes() + self.heap_bytes
     }
 }
 
-fn nodes<T: Item>(table: &HashTable<T>, hasher: &KeyHasher) -> impl Iterator<Item = Node> {
+fn nodes<T: Item>(table: &Table<T>, hasher: &KeyHasher) -> impl Iterator<Item = Node> {
     table.iter().map(|item| Node { ends: item.ends(), hash: item.hash(hasher) })
 }
 
 /// Returns a duration in whole microseconds, at most `u64::MAX`.
+#[inline]
 pub(crate) fn micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }

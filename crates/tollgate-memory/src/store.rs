@@ -1,19 +1,20 @@
 //! The store: one atomic step per request.
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::slice;
 use std::time::Duration;
 
 use smallvec::smallvec;
 use tollgate_core::{
-    Charge, Decision, Decisions, Operation, RecordChange, Store, StoreError, Stored, Timestamp,
+    Charge, Decision, Decisions, Operation, RecordChange, Store, StoreError, Timestamp,
 };
 
 use crate::builder::MemoryStoreBuilder;
+use crate::kept::{KeptState, hash_of_key};
 use crate::room::Room;
-use crate::shard::{Key, KeyHasher};
-use crate::shard_lock::ShardLock;
+use crate::shard::{Key, KeyHasher, Spent};
+use crate::shard_lock::{Locked, ShardLock};
+use crate::shelf::micros;
 use crate::store::effect::Effect;
 
 mod effect;
@@ -21,8 +22,16 @@ mod eviction;
 mod lock_plan;
 mod request;
 
-/// The most shards of a store: a power of two, and few in the model, which tries every schedule.
-const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
+/// The shards of a store that may hold as many keys or more, so that threads rarely meet: a power of
+/// two, and few in the model, which tries every schedule.
+const SHARDS_MIN: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// The most shards of a store: a check that finds none of its room free looks at all of them.
+const SHARDS_MAX: usize = if cfg!(loom) { 2 } else { 2_048 };
+
+/// How many keys a shard holds in a full store that has enough shards: few, since a shard is moved as a
+/// whole under its lock when its table grows.
+const KEYS_PER_SHARD: usize = 8_192;
 
 /// The longest key that is accepted, in bytes: 4,096.
 pub const KEY_LEN_MAX: usize = 4_096;
@@ -53,6 +62,7 @@ pub const KEY_LEN_MAX: usize = 4_096;
 pub struct MemoryStore {
     hasher: KeyHasher,
     max_clock_skew: Duration,
+    max_clock_skew_us: u64,
     shards: Box<[ShardLock]>,
     room: Room,
 }
@@ -69,10 +79,12 @@ impl MemoryStore {
     }
 
     pub(crate) fn with_limits(keys_max: usize, max_clock_skew: Duration) -> Self {
-        let shards = keys_max.min(SHARDS_MAX).next_power_of_two();
+        let shards = (keys_max / KEYS_PER_SHARD).clamp(SHARDS_MIN.min(keys_max), SHARDS_MAX);
+        let shards = shards.next_power_of_two();
         Self {
             hasher: KeyHasher::default(),
             max_clock_skew,
+            max_clock_skew_us: micros(max_clock_skew),
             shards: (0..shards).map(|_| ShardLock::new()).collect(),
             room: Room::new(keys_max),
         }
@@ -148,22 +160,49 @@ impl MemoryStore {
             return Ok(self.decide_all(operation, slice::from_ref(charge), now)?.remove(0));
         }
         check_key(charge)?;
-        let key = Key { hash: self.hasher.hash_one(charge.key), text: charge.key };
+        let key = self.key(charge.key);
         let near = self.shard_of(key.hash);
+        let mut shard = self.shards[near].lock();
+        if operation == Operation::Spend
+            && let Some(slot) = shard.find(key)
+        {
+            let bucket = (key.hash, slot);
+            let spent = shard.spend_short(bucket, charge, self.max_clock_skew, now, &self.hasher);
+            if let Some((decision, spent)) = spent {
+                if spent != Spent::Nothing {
+                    self.settle_later(&mut shard, now);
+                }
+                return Ok(decision);
+            }
+        }
+        self.decide_in(shard, (operation, key, charge), near, now)
+    }
+
+    /// What [`decide_one`](Self::decide_one) does, for any bucket.
+    #[inline(never)]
+    fn decide_in<'s>(
+        &'s self,
+        mut shard: Locked<'s>,
+        (operation, key, charge): (Operation, Key<'_>, &Charge<'_>),
+        near: usize,
+        now: Timestamp,
+    ) -> Result<Decision, StoreError> {
         let mut reservation = self.room.reserve_nothing();
         loop {
-            let mut shard = self.shards[near].lock();
-            let stored = Stored { state: shard.state(key), record: None };
+            let slot = shard.find(key);
+            let kept = slot.and_then(|slot| shard.kept(slot));
+            let short = kept.and_then(KeptState::short_state);
+            let state = short.as_ref().or_else(|| kept.and_then(KeptState::long_state));
             let (decision, change) = match operation {
-                Operation::Look => charge.judge(stored.state, self.max_clock_skew, now).keep(),
-                _ => charge.decide(stored.state, self.max_clock_skew, now),
+                Operation::Look => charge.judge(state, self.max_clock_skew, now).keep(),
+                _ => charge.decide(state, self.max_clock_skew, now),
             };
             let effect =
                 Effect { decision: &decision, change: &change, record: &RecordChange::Keep };
-            let balance = effect.balance(&stored);
+            let balance = effect.balance(slot.is_some(), false);
             let need = balance.need();
-            if reservation.cover(need) {
-                self.write(&mut shard, (key, charge), effect, now);
+            if need == 0 || reservation.cover(need) {
+                self.write(&mut shard, (key, slot), charge, effect, now);
                 reservation.settle(balance);
                 if effect.is_write() {
                     self.settle_on_the_way(&mut shard, now);
@@ -172,6 +211,7 @@ impl MemoryStore {
             }
             drop(shard);
             self.make_room(&mut reservation, need, near, now)?;
+            shard = self.shards[near].lock();
         }
     }
 
@@ -182,7 +222,7 @@ impl MemoryStore {
     /// key that is not stored is passed over.
     pub fn forget(&self, keys: &[&str]) {
         for key in keys {
-            let key = Key { hash: self.hasher.hash_one(key), text: key };
+            let key = self.key(key);
             let mut shard = self.shards[self.shard_of(key.hash)].lock();
             let count = shard.forget(key, &self.hasher);
             self.room.give_back(count);
@@ -235,11 +275,22 @@ impl MemoryStore {
     #[cfg(loom)]
     #[doc(hidden)]
     pub fn is_same_shard(&self, one: &str, other: &str) -> bool {
-        let [one, other] = [one, other].map(|key| self.shard_of(self.hasher.hash_one(key)));
+        let [one, other] = [one, other].map(|key| self.shard_of(self.hash_of(key)));
         one == other
     }
 
-    /// The shard of a key. The table inside uses the highest and the lowest bits of the hash.
+    #[inline]
+    fn key<'k>(&self, text: &'k str) -> Key<'k> {
+        Key { hash: self.hash_of(text), text }
+    }
+
+    #[inline]
+    fn hash_of(&self, key: &str) -> u64 {
+        hash_of_key(&self.hasher, key.as_bytes())
+    }
+
+    /// The shard of a key. The index inside uses the lower half of the hash.
+    #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }

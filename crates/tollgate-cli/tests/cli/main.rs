@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
 
 mod acquire;
+mod bench;
 mod check;
 mod held;
 mod process;

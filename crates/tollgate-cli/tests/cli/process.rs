@@ -174,6 +174,10 @@ impl Service {
         Self { http, grpc: address("grpc"), admin, child, lines, said }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -270,3 +270,13 @@ fn envoy_can_be_left_out() {
     let ran = run(&["serve", "--grpc", "8081"]);
     assert!(ran.stderr.contains("for example 127.0.0.1:8081, or off"), "{}", ran.stderr);
 }
+
+#[test]
+fn workers_are_as_many_as_asked_for() {
+    let service = Service::start(&["--workers", "3"]);
+    // Named by the runtime; the main thread is named after the program.
+    let tasks = fs::read_dir(format!("/proc/{}/task", service.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("tokio-")).count(), 3);
+    assert_eq!(run(&["serve", "--workers", "0"]).status, 2);
+}

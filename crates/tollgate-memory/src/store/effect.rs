@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Change, Charge, Decision, Edit, Effects, Operation, RecordChange, Stored, Timestamp,
+    Change, Charge, Decision, Edit, Effects, Operation, Record, RecordChange, Timestamp,
 };
 
 use crate::room::Balance;
 use crate::shard::{Key, Refilling, Shard};
+use crate::shard_lock::Locked;
 use crate::shelf::micros;
 use crate::store::MemoryStore;
 
@@ -29,8 +30,8 @@ impl<'e> Effect<'e> {
     }
 
     /// Returns what it adds to what is stored and what it removes.
-    pub(super) fn balance(self, stored: &Stored<'_>) -> Balance {
-        let (has_state, has_record) = (stored.state.is_some(), stored.record.is_some());
+    #[inline]
+    pub(super) fn balance(self, has_state: bool, has_record: bool) -> Balance {
         let state = match self.change {
             Change::Keep => Balance::default(),
             Change::Edit(_) => Balance::added(!has_state),
@@ -44,29 +45,32 @@ impl<'e> Effect<'e> {
         state + record
     }
 
+    #[inline]
     pub(super) fn is_write(self) -> bool {
-        *self.change != Change::Keep || *self.record != RecordChange::Keep
+        !matches!((self.change, self.record), (Change::Keep, RecordChange::Keep))
     }
 }
 
 impl MemoryStore {
-    /// Returns what is stored for a charge.
-    pub(super) fn stored<'s>(
+    /// Returns the stored record of a charge's ticket, if the operation has records.
+    pub(super) fn record(
         &self,
-        shard: &'s Shard,
+        shard: &Shard,
         operation: Operation,
         (key, charge): (Key<'_>, &Charge<'_>),
-    ) -> Stored<'s> {
-        let ticket = charge.ticket.filter(|_| operation.has_records());
-        let record = ticket.and_then(|ticket| shard.record(key, ticket, &self.hasher));
-        Stored { state: shard.state(key), record }
+    ) -> Option<Record> {
+        let ticket = charge.ticket.filter(|_| operation.has_records())?;
+        shard.record(key, ticket, &self.hasher)
     }
 
-    /// Writes what a charge changes. The room for it is the caller's to hold and to settle.
+    /// Writes what a charge changes in its bucket, which is in `slot`, and in its record. The room
+    /// for it is the caller's to hold and to settle.
+    #[inline]
     pub(super) fn write(
         &self,
-        shard: &mut Shard,
-        (key, charge): (Key<'_>, &Charge<'_>),
+        shard: &mut Locked<'_>,
+        (key, slot): (Key<'_>, Option<usize>),
+        charge: &Charge<'_>,
         effect: Effect<'_>,
         now: Timestamp,
     ) {
@@ -81,12 +85,24 @@ impl MemoryStore {
                     _ => charge.quota.fill_time(),
                 };
                 let refilling = Refilling { change: effect.change, full_at, stay };
-                shard.edit(key, refilling, now, &self.hasher);
+                shard.edit((key, slot), refilling, now, &self.hasher);
             }
             Change::Remove => shard.remove(key, &self.hasher),
         }
+        if *effect.record != RecordChange::Keep {
+            self.write_record(shard, (key, charge), *effect.record, now);
+        }
+    }
+
+    fn write_record(
+        &self,
+        shard: &mut Locked<'_>,
+        (key, charge): (Key<'_>, &Charge<'_>),
+        change: RecordChange,
+        now: Timestamp,
+    ) {
         let Some(ticket) = charge.ticket else { return };
-        match *effect.record {
+        match change {
             RecordChange::Keep => {}
             RecordChange::Store(record) => {
                 shard.store_record(key, (ticket, record), now, &self.hasher);

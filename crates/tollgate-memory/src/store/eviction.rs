@@ -4,12 +4,16 @@ use tollgate_core::{StoreError, StoreErrorKind, Timestamp};
 
 use crate::room::Reservation;
 use crate::shard_lock::Locked;
-use crate::shelf::{Settled, micros};
+use crate::shelf::Settled;
 use crate::store::MemoryStore;
 
 /// How many buckets and records a write settles on its way. Four, since it stores up to two of them for
 /// each charge, so that more leave than come.
 const SETTLED_PER_WRITE: usize = 4;
+
+/// How much longer a bucket must have been full before a write to another one that was known settles
+/// it: 10 s.
+const SETTLED_LATER_US: u64 = 10_000_000;
 
 /// How many buckets are settled under one lock when room is made. Several, so that those who come
 /// next find room at once, and few, so that those who wait for the lock do not wait long.
@@ -54,10 +58,26 @@ impl MemoryStore {
         evicted
     }
 
+    /// Settles a few buckets of a shard to which a spending from a known key was written.
+    ///
+    /// It waits longer than others do, for a bucket that is in use is found in the order again and
+    /// again, and each time costs as much as a check.
+    #[inline]
+    pub(super) fn settle_later(&self, shard: &mut Locked<'_>, now: Timestamp) {
+        self.settle_ended_by(shard, self.full_for_all_clocks(now).saturating_sub(SETTLED_LATER_US));
+    }
+
     /// Settles a few buckets of a shard that is being written to.
     pub(super) fn settle_on_the_way(&self, shard: &mut Locked<'_>, now: Timestamp) {
-        let freed = self.settle(shard, self.full_for_all_clocks(now), SETTLED_PER_WRITE);
-        self.room.give_back(freed);
+        self.settle_ended_by(shard, self.full_for_all_clocks(now));
+    }
+
+    #[inline]
+    fn settle_ended_by(&self, shard: &mut Locked<'_>, ended_by: u64) {
+        if shard.may_have_ended(ended_by) {
+            let freed = self.settle(shard, ended_by, SETTLED_PER_WRITE);
+            self.room.give_back(freed);
+        }
     }
 
     /// Settles at most `steps` buckets that may be full by `ended_by`, and returns how many were
@@ -126,7 +146,8 @@ impl MemoryStore {
     }
 
     /// The latest instant of which every clock within `max_clock_skew` says that it has passed.
-    fn full_for_all_clocks(&self, now: Timestamp) -> u64 {
-        now.as_micros().saturating_sub(micros(self.max_clock_skew))
+    #[inline]
+    const fn full_for_all_clocks(&self, now: Timestamp) -> u64 {
+        now.as_micros().saturating_sub(self.max_clock_skew_us)
     }
 }

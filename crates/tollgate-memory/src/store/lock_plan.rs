@@ -1,7 +1,5 @@
 //! Which locks a request of several charges takes.
 
-use std::hash::BuildHasher;
-
 use smallvec::SmallVec;
 use tollgate_core::Charge;
 
@@ -25,24 +23,29 @@ impl Place {
 /// The shards that a request of several charges locks, each once and in ascending order, so that
 /// requests cannot deadlock.
 pub(super) struct LockPlan {
-    pub(super) order: SmallVec<[usize; 4]>,
-    pub(super) places: SmallVec<[Place; 4]>,
+    pub(super) order: SmallVec<[usize; 2]>,
+    pub(super) places: SmallVec<[Place; 2]>,
 }
 
 impl LockPlan {
     pub(super) fn new(store: &MemoryStore, charges: &[Charge<'_>]) -> Self {
-        let hashes = || charges.iter().map(|charge| store.hasher.hash_one(charge.key));
-        let mut order: SmallVec<[usize; 4]> = hashes().map(|hash| store.shard_of(hash)).collect();
+        let mut places: SmallVec<[Place; 2]> = charges
+            .iter()
+            .map(|charge| {
+                let hash = store.hash_of(charge.key);
+                Place { hash, lock: store.shard_of(hash) }
+            })
+            .collect();
+        let mut order: SmallVec<[usize; 2]> = places.iter().map(|place| place.lock).collect();
         order.sort_unstable();
         order.dedup();
-        let place = |hash| {
-            let shard = store.shard_of(hash);
-            Place { hash, lock: order.partition_point(|other| *other < shard) }
-        };
-        Self { places: hashes().map(place).collect(), order }
+        for place in &mut places {
+            place.lock = order.partition_point(|shard| *shard < place.lock);
+        }
+        Self { places, order }
     }
 
-    pub(super) fn lock<'a>(&self, store: &'a MemoryStore) -> SmallVec<[Locked<'a>; 4]> {
+    pub(super) fn lock<'a>(&self, store: &'a MemoryStore) -> SmallVec<[Locked<'a>; 2]> {
         self.order.iter().map(|shard| store.shards[*shard].lock()).collect()
     }
 }

@@ -2,14 +2,30 @@
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Charge, Decisions, Effects, Operation, StoreError, Stored, Timestamp, decide_together,
+    Charge, Decisions, Effects, Operation, Record, State, StoreError, Stored, Timestamp,
+    decide_together,
 };
 
+use crate::kept::KeptState;
 use crate::room::Balance;
 use crate::shard_lock::Locked;
 use crate::store::effect::Effect;
-use crate::store::lock_plan::LockPlan;
+use crate::store::lock_plan::{LockPlan, Place};
 use crate::store::{MemoryStore, check_key};
+
+/// What is stored for a charge.
+struct Found<'s> {
+    slot: Option<usize>,
+    short: Option<State>,
+    long: Option<&'s State>,
+    record: Option<Record>,
+}
+
+impl Found<'_> {
+    fn stored(&self) -> Stored<'_> {
+        Stored { state: self.short.as_ref().or(self.long), record: self.record }
+    }
+}
 
 impl MemoryStore {
     /// What [`decide`](Self::decide) does, for any operation and any number of charges.
@@ -25,14 +41,19 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut locked = plan.lock(self);
-            let (effects, balance) = self.judge_all(operation, charges, (&plan, &locked), now);
+            let (effects, slots, balance) =
+                self.judge_all(operation, charges, (&plan, &locked), now);
             let need = balance.need();
             if reservation.cover(need) {
                 let mut is_write = false;
+                // What one charge adds or removes moves others, and they have to be found again.
+                let is_moved = balance != Balance::default();
                 for (index, (charge, place)) in charges.iter().zip(&plan.places).enumerate() {
-                    let effect = Effect::of(&effects, index);
+                    let (effect, key) = (Effect::of(&effects, index), place.key(charge));
+                    let shard = &mut locked[place.lock];
+                    let at = if is_moved { shard.find(key) } else { slots[index] };
                     is_write |= effect.is_write();
-                    self.write(&mut locked[place.lock], (place.key(charge), charge), effect, now);
+                    self.write(shard, (key, at), charge, effect, now);
                 }
                 reservation.settle(balance);
                 // Not before all is written: what they evict may be another bucket of the request.
@@ -47,24 +68,33 @@ impl MemoryStore {
         }
     }
 
-    /// Decides all charges of a request, and tells what they add and remove.
+    /// Decides all charges of a request, and tells where their buckets are and what they add and
+    /// remove.
     fn judge_all(
         &self,
         operation: Operation,
         charges: &[Charge<'_>],
         (plan, locked): (&LockPlan, &[Locked<'_>]),
         now: Timestamp,
-    ) -> (Effects, Balance) {
-        let stored: SmallVec<[Stored<'_>; 4]> = charges
-            .iter()
-            .zip(&plan.places)
-            .map(|(charge, place)| {
-                self.stored(&locked[place.lock], operation, (place.key(charge), charge))
-            })
-            .collect();
+    ) -> (Effects, SmallVec<[Option<usize>; 2]>, Balance) {
+        let find = |(charge, place): (&Charge<'_>, &Place)| {
+            let (shard, key) = (&locked[place.lock], place.key(charge));
+            let slot = shard.find(key);
+            let kept = slot.and_then(|slot| shard.kept(slot));
+            Found {
+                slot,
+                short: kept.and_then(KeptState::short_state),
+                long: kept.and_then(KeptState::long_state),
+                record: self.record(shard, operation, (key, charge)),
+            }
+        };
+        let found: SmallVec<[Found<'_>; 2]> = charges.iter().zip(&plan.places).map(find).collect();
+        let stored: SmallVec<[Stored<'_>; 2]> = found.iter().map(Found::stored).collect();
         let effects = decide_together(operation, charges, &stored, self.max_clock_skew, now);
-        let balance = |(index, stored)| Effect::of(&effects, index).balance(stored);
-        let balance = stored.iter().enumerate().map(balance).sum();
-        (effects, balance)
+        let balance = |(index, found): (usize, &Found<'_>)| {
+            Effect::of(&effects, index).balance(found.slot.is_some(), found.record.is_some())
+        };
+        let balance = found.iter().enumerate().map(balance).sum();
+        (effects, found.iter().map(|found| found.slot).collect(), balance)
     }
 }

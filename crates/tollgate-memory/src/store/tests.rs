@@ -38,8 +38,10 @@ fn spend(
 
 /// The stored state of a bucket, whether it is full by now or not.
 fn stored(store: &MemoryStore, key: &str) -> Option<State> {
-    let key = Key { hash: store.hasher.hash_one(key), text: key };
-    store.shards[store.shard_of(key.hash)].lock().state(key).cloned()
+    let key = store.key(key);
+    let shard = store.shards[store.shard_of(key.hash)].lock();
+    let kept = shard.kept(shard.find(key)?)?;
+    kept.short_state().or_else(|| kept.long_state().cloned())
 }
 
 /// The stored state of a token bucket, whether it is full by now or not.
@@ -50,12 +52,12 @@ fn stored_bucket(store: &MemoryStore, key: &str) -> Option<Bucket> {
     }
 }
 
-/// Two keys that are under the same lock.
-fn keys_of_one_shard(store: &MemoryStore) -> [String; 2] {
+/// Three keys that are under the same lock.
+fn keys_of_one_shard(store: &MemoryStore) -> [String; 3] {
     let key = |index: usize| format!("near {index}");
-    let shard = |index| store.shard_of(store.hasher.hash_one(key(index).as_str()));
-    let other = (1..).find(|other| shard(*other) == shard(0)).unwrap();
-    [key(0), key(other)]
+    let shard = |index| store.shard_of(store.hash_of(&key(index)));
+    let mut others = (1..).filter(|other| shard(*other) == shard(0));
+    [key(0), key(others.next().unwrap()), key(others.next().unwrap())]
 }
 
 #[test]
@@ -222,7 +224,7 @@ fn g4_after_a_clock_step_a_full_store_has_room_as_soon_as_its_buckets_refill() {
 #[test]
 fn g4_a_full_store_leaves_the_stored_times_that_are_within_the_skew() {
     let (store, slow) = (at_most(2), quota("1/day", 5));
-    let [within, beyond] = keys_of_one_shard(&store);
+    let [within, beyond, _] = keys_of_one_shard(&store);
     let skew = after(MAX_CLOCK_SKEW_DEFAULT);
     assert!(spend(&store, &within, &slow, 5, skew).unwrap().is_allow());
     assert!(spend(&store, &beyond, &slow, 5, after(seconds(3_600))).unwrap().is_allow());
@@ -253,8 +255,8 @@ fn g5_writes_evict_only_what_is_full_for_every_clock_within_the_skew() {
 #[test]
 fn g7_no_bucket_of_a_request_is_evicted_while_it_is_written() {
     let (store, quota) = (MemoryStore::new(), quota("1/s", 5));
-    let keys = keys_of_one_shard(&store);
-    let charges = keys.each_ref().map(|key| Charge::new(key, &quota, Cost::ONE));
+    let [one, other, _] = keys_of_one_shard(&store);
+    let charges = [&one, &other].map(|key| Charge::new(key, &quota, Cost::ONE));
     for now in [START, after(seconds(60))] {
         let decisions = store.decide(Operation::Spend, &charges, now).unwrap();
         assert_eq!((decisions[0].remaining(), decisions[1].remaining()), (4, 4));
@@ -317,7 +319,8 @@ fn g9_a_key_that_comes_and_goes_takes_no_memory() {
     (0..100).for_each(|_| cycle());
     let bytes = store.bytes();
     (0..10_000).for_each(|_| cycle());
-    assert_eq!((store.len(), store.bytes()), (0, bytes));
+    assert_eq!(store.len(), 0);
+    assert!(store.bytes() <= bytes, "{} {bytes}", store.bytes());
 }
 
 #[test]
@@ -384,9 +387,9 @@ fn forgotten_buckets_are_full() {
 
 #[test]
 fn keys_spread_over_the_shards_by_a_seed_of_each_store() {
-    let stores = [MemoryStore::new(), MemoryStore::new()];
+    let stores = [at_most(64), at_most(64)];
     let [first, second] = stores.each_ref().map(|store| {
-        let shard = |index| store.shard_of(store.hasher.hash_one(format!("key {index}").as_str()));
+        let shard = |index| store.shard_of(store.hash_of(&format!("key {index}")));
         (0..64_000).map(shard).collect::<Vec<_>>()
     });
     let mut counts = [0; 64];

@@ -107,7 +107,7 @@ fn g9_slots_that_come_and_go_take_no_memory() {
     (0..100).for_each(pair);
     let bytes = store.bytes();
     (100..100_000).for_each(pair);
-    assert_eq!(store.bytes(), bytes);
+    assert!(store.bytes() <= bytes, "{} {bytes}", store.bytes());
 }
 
 #[test]

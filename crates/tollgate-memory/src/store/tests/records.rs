@@ -78,6 +78,23 @@ fn writes_evict_records_that_have_ended_for_every_clock_within_the_skew() {
     assert_eq!((store.len(), store.evicted()), (3, 0));
     let ended = after(seconds(10) + MAX_CLOCK_SKEW_DEFAULT);
     assert!(spend(&store, &near[1], &slow, 1, ended).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (3, 0));
+    // A write to a key that is not known evicts at once, one to a key that is 10 s later.
+    assert!(spend(&store, &near[2], &slow, 1, ended).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (3, 1));
+}
+
+#[test]
+fn writes_to_known_keys_evict_what_has_ended_ten_seconds_earlier() {
+    let (store, slow) = (MemoryStore::new(), quota("1/hour", 5));
+    let near = keys_of_one_shard(&store);
+    assert!(store.decide_one(RESERVE, &held(&near[0], &slow, 4), START).unwrap().is_allow());
+    assert!(spend(&store, &near[1], &slow, 1, START).unwrap().is_allow());
+    let ended = after(seconds(20) + MAX_CLOCK_SKEW_DEFAULT);
+    let just_before = ended.saturating_sub(Duration::from_micros(1));
+    assert!(spend(&store, &near[1], &slow, 1, just_before).unwrap().is_allow());
+    assert_eq!((store.len(), store.evicted()), (3, 0));
+    assert!(spend(&store, &near[1], &slow, 1, ended).unwrap().is_allow());
     assert_eq!((store.len(), store.evicted()), (2, 1));
 }
 

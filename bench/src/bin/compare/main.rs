@@ -1,0 +1,65 @@
+//! Tollgate beside what it is compared with, side by side in one run: one table a topic, with ratios.
+//!
+//! `cargo xtask bench [TOPIC]`, explained in `docs/performance.md`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
+
+mod clock;
+mod footprint;
+mod http;
+mod keys;
+mod memory;
+mod redis;
+mod row;
+mod table;
+
+use std::process::ExitCode;
+
+use crate::row::{Error, Row};
+
+/// What can be compared. A row that is missing goes into the function of its topic.
+const TOPICS: &[Topic] = &[
+    Topic { name: "memory", about: "a check in memory, beside governor", rows: memory::rows },
+    Topic { name: "footprint", about: "what the store in memory takes", rows: footprint::rows },
+    Topic {
+        name: "redis",
+        about: "the library on Redis, beside one EVALSHA per check",
+        rows: redis::rows,
+    },
+    Topic {
+        name: "http",
+        about: "the service over HTTP, beside an axum handler",
+        rows: http::rows,
+    },
+];
+
+/// Rows that are measured together and make one table.
+struct Topic {
+    name: &'static str,
+    about: &'static str,
+    rows: fn() -> Result<Vec<Row>, Error>,
+}
+
+fn main() -> Result<ExitCode, Error> {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let unknown = names.iter().find(|name| TOPICS.iter().all(|topic| topic.name != **name));
+    if let Some(unknown) = unknown {
+        let known: Vec<_> = TOPICS.iter().map(|topic| topic.name).collect();
+        eprintln!("there is no topic {unknown:?}: the topics are {}", known.join(", "));
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut is_kept = true;
+    for topic in
+        TOPICS.iter().filter(|topic| names.is_empty() || names.iter().any(|n| n == topic.name))
+    {
+        println!("{}: {}\n", topic.name, topic.about);
+        let mut measured = Vec::new();
+        for mut row in (topic.rows)()? {
+            eprintln!("measuring {}, {}", topic.name, row.what);
+            measured.push(row.measure()?);
+        }
+        println!("{}", table::render(&measured));
+        is_kept &= measured.iter().all(|row| row.is_kept());
+    }
+    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

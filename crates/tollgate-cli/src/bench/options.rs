@@ -1,0 +1,95 @@
+//! What can be said about a load.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate::Rate;
+
+use crate::args::{attribute, name, wait};
+
+const HELP: &str = "\
+Requests are sent when they are due, whether earlier ones are answered or not, and latency counts from
+that time: a service that stalls is seen to stall. More than --connections at once wait, and the time
+is theirs.
+
+Examples:
+  tollgate bench http://127.0.0.1:8080 path=/login method=POST --rate 5000
+  tollgate bench http://127.0.0.1:8080 --rate 5000 --keys 1000000 --zipf 1.1 --json run.json
+  tollgate bench redis://127.0.0.1:6379 --rate 20000 --limit 100/s --svg latency.svg
+
+Exit status: 0 all were answered, 1 some failed, 2 could not be run.";
+
+/// Put a load on a service or on a Redis, and tell how fast it answers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Bench {
+    /// http://HOST:PORT asks the check API of a service. redis://HOST:PORT checks by this process on
+    /// that Redis, as an application with the library does.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+
+    /// Attributes that all requests have, at a service, for example path=/login method=POST
+    #[arg(value_name = "KEY=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<(String, String)>,
+
+    /// The requests that are sent each second.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) rate: u64,
+
+    /// For how long they are sent, for example 10s or 5min.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) duration: Duration,
+
+    /// The most requests in flight: connections to a service, callers on one connection to a Redis.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) connections: u16,
+
+    /// The number of different keys, which are asked for at random.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) keys: u32,
+
+    /// Ask for some keys more often than for others: the n-th is asked for in proportion to 1/n^S.
+    #[arg(long, value_name = "S", conflicts_with = "hot", value_parser = exponent)]
+    pub(crate) zipf: Option<f64>,
+
+    /// The share of the requests that ask for one key, for example 0.5.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) hot: Option<f64>,
+
+    /// The attribute whose value is the key.
+    #[arg(long, value_name = "NAME", default_value = "ip", value_parser = name)]
+    pub(crate) attribute: String,
+
+    /// The domain whose rules apply, at a service.
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = name)]
+    pub(crate) domain: String,
+
+    /// The limit of each key, on a Redis. A service has rules of its own.
+    #[arg(long, value_name = "RATE", default_value = "100/s")]
+    pub(crate) limit: Rate,
+
+    /// Write the figures to a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Draw the latencies by percentile into a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match wait(text)? {
+        Duration::ZERO => Err("a load lasts for some time: give at least 1ms".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "give a share from 0 to 1, for example 0.5".to_owned())
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    let exponent = text.parse().ok().filter(|exponent| (0.0..=10.0).contains(exponent));
+    exponent.ok_or_else(|| "give a number from 0 to 10, for example 1.1".to_owned())
+}

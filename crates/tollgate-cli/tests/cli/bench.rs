@@ -1,0 +1,73 @@
+//! `tollgate bench`: loads, and what is told of them.
+
+use std::fs;
+
+use tollgate_testkit::RedisServer;
+
+use crate::process::{Service, run};
+
+/// The value behind a name in the table.
+fn value<'t>(table: &'t str, name: &str) -> &'t str {
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_else(|| panic!("no {name} in {table}")).split_whitespace().nth(1).unwrap()
+}
+
+#[test]
+fn a_load_on_a_redis_is_admitted_as_the_limit_says_and_told_in_a_table_and_in_files() {
+    let server = RedisServer::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let [json, svg] = ["run.json", "run.svg"].map(|name| dir.path().join(name));
+    let ran = run(&[
+        "bench",
+        &server.url(),
+        "--rate=500",
+        "--duration=1s",
+        "--keys=1",
+        "--limit=100/hour",
+        "--json",
+        json.to_str().unwrap(),
+        "--svg",
+        svg.to_str().unwrap(),
+    ]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.stderr, "", "no line of progress when nobody watches");
+    assert_eq!(value(&ran.stdout, "offered"), "500.0/s");
+    assert_eq!(value(&ran.stdout, "allowed"), "100");
+    assert_eq!(value(&ran.stdout, "denied"), "400");
+    assert_eq!(value(&ran.stdout, "errors"), "0");
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!((&json["allowed"], &json["denied"]), (&100.into(), &400.into()));
+    assert!(json["latency_us"]["p99"].as_u64().unwrap() > 0);
+    assert!(fs::read_to_string(svg).unwrap().starts_with("<svg "));
+}
+
+#[test]
+fn what_cannot_be_loaded_is_said() {
+    for (url, problem) in [
+        ("ftp://127.0.0.1", "cannot tell what \"ftp://127.0.0.1\" is: write http://HOST:PORT or"),
+        ("http://127.0.0.1:1", "cannot reach 127.0.0.1:1"),
+    ] {
+        let ran = run(&["bench", url, "--duration=100ms"]);
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.stderr.starts_with(&format!("error: {problem}")), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_load_on_a_service_asks_its_check_api_and_counts_what_it_denies() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    let rule = "{ name: per-ip, match: { path: /login }, key: [ip], limit: 100/hour }";
+    fs::write(&file, format!("rules: [{rule}]\n")).unwrap();
+    let service = Service::start(&["--config", file.to_str().unwrap()]);
+    let url = format!("http://{}", service.http);
+    let load = ["--rate=500", "--duration=1s", "--keys=1", "--connections=4"];
+    let ran = run(&[&["bench", &url, "path=/login"], &load[..]].concat());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("100", "400"));
+    // Without the path no rule applies, and everything is allowed.
+    let ran = run(&[&["bench", &url], &load[..]].concat());
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("500", "0"));
+    service.signal(rustix::process::Signal::TERM);
+    assert_eq!(service.ended().0, 0);
+}
