@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "the other test needs more of it")]
 mod gateway;
 #[path = "nginx/origin.rs"]
+#[allow(dead_code, reason = "the other test needs more of it")]
 mod origin;
 #[path = "envoy_gateway/service.rs"]
 #[allow(dead_code, reason = "the other test needs more of it")]

@@ -16,6 +16,10 @@ use crate::error::CheckError;
 use crate::limiter::Limiter;
 use crate::verdict::{Mode, RuleDecision, Verdict};
 
+/// How long a caller must have waited in vain for it to count against the store. A shorter wait tells
+/// more of the caller, who would open the breaker for all others.
+const PATIENCE_NOTED: Duration = Duration::from_millis(10);
+
 /// One bucket that a request is charged to, for callers who choose the buckets of a request
 /// themselves: by rules of their own, or by those in force for several attribute sets at once.
 ///
@@ -235,7 +239,8 @@ impl Limiter {
                         format!("the store took longer than the {patience:?} that the caller has"),
                     );
                     let asked = charged.iter().map(|one| self.store().part_of(&one.key)).collect();
-                    if self.health().note_failure(asked, &late) {
+                    let counts = patience >= PATIENCE_NOTED;
+                    if counts && self.health().note_failure(asked, &late) {
                         self.keep_probing();
                     }
                     self.decide_by_policy(operation, &charged, None, self.now(), late)?
@@ -369,6 +374,14 @@ mod tests {
             assert_eq!(limiter.store_failure(), Some(StoreErrorKind::Timeout));
         }
         assert_eq!(start.elapsed(), Duration::from_millis(45));
+        let hasty = Limiter::builder().store(crate::AnyStore::new(Silent)).build().unwrap();
+        let at_once = Some(Duration::from_millis(1));
+        let open = with_policy(part("a", "2/min", 1), FailurePolicy::Open);
+        for _ in 0..100 {
+            let verdict = hasty.check_parts(std::slice::from_ref(&open), at_once).await.unwrap();
+            assert_eq!(verdict.mode(), Mode::Open);
+        }
+        assert_eq!(hasty.store_failure(), None, "a caller in a hurry tells nothing of the store");
         for (policy, mode) in
             [(FailurePolicy::Open, Some(Mode::Open)), (FailurePolicy::Closed, None)]
         {

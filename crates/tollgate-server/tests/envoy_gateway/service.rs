@@ -1,6 +1,7 @@
 //! A Tollgate with the files of `examples/envoy`, on a clock that the test owns.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tollgate::{AnyStore, Limiter, ManualClock};
 use tollgate_config::{Config, EnvoyLimits};
@@ -38,7 +39,9 @@ rules:
   - { name: per-tenant, domain: shop, key: [tenant], limit: 9/s, on_store_failure: closed }
 ",
     );
-    let limiter = Limiter::builder().store(AnyStore::new(Silent)).build().unwrap();
+    let limiter = Limiter::builder().store(AnyStore::new(Silent));
+    // The time that Envoy gives is shorter than the store's.
+    let limiter = limiter.store_timeout(Duration::from_secs(60)).build().unwrap();
     limiter.replace_rules(config.rules.clone());
     Service::run(Server::bind_with_limiter(&config, limiter).await.unwrap())
 }
