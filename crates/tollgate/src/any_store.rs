@@ -14,7 +14,7 @@ use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
 
-use crate::parts::Parts;
+use crate::store_parts::StoreParts;
 
 /// A store of any kind behind one type, so that a [`Limiter`](crate::Limiter) needs no type
 /// parameter.
@@ -94,13 +94,13 @@ impl AnyStore {
     }
 
     /// Returns the part that a key is in.
-    pub(crate) fn part_of(&self, key: &str) -> Parts {
+    pub(crate) fn part_of(&self, key: &str) -> StoreParts {
         match &self.kind {
             #[cfg(feature = "redis")]
-            Kind::Redis(store) => Parts::one(store.part_of(key)),
+            Kind::Redis(store) => StoreParts::one(store.part_of(key)),
             _ => {
                 let _ = key;
-                Parts::one(0)
+                StoreParts::one(0)
             }
         }
     }

@@ -8,7 +8,7 @@ use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ti
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::limiter::Limiter;
-use crate::parts::Parts;
+use crate::store_parts::StoreParts;
 use crate::verdict::{Mode, Verdict};
 
 impl Limiter {
@@ -51,8 +51,35 @@ impl Limiter {
     }
 
     /// Tells whether requests ask these parts of the store. While they do not, probes do.
-    pub(crate) fn is_asked(&self, parts: Parts) -> bool {
+    pub(crate) fn is_asked(&self, parts: StoreParts) -> bool {
         (self.health().open() & parts).is_empty() || !self.keep_probing()
+    }
+
+    /// What the store would say to a check, if it is a denial that was told not long ago.
+    fn known(
+        &self,
+        operation: Operation,
+        ticket: Option<Ticket>,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Option<Decisions> {
+        is_check(operation, ticket).then(|| self.denials().find(charges, now))?
+    }
+
+    /// Keeps what the store denied, and forgets what an operation may have changed.
+    fn learn(
+        &self,
+        operation: Operation,
+        ticket: Option<Ticket>,
+        charges: &[Charge<'_>],
+        decisions: &Decisions,
+        now: Timestamp,
+    ) {
+        if is_check(operation, ticket) {
+            self.denials().keep(charges, decisions, now);
+        } else if matches!(operation, Operation::Refund | Operation::Settle) {
+            charges.iter().for_each(|charge| self.denials().forget(charge.key));
+        }
     }
 
     /// Asks the store for the decisions on all that is not blocked.
@@ -71,8 +98,11 @@ impl Limiter {
         if self.store().answers_at_once() {
             let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
             return answer.inspect_err(|error| {
-                self.health().note_failure(Parts::one(0), error);
+                self.health().note_failure(StoreParts::one(0), error);
             });
+        }
+        if let Some(known) = self.known(operation, ticket, &charges, now) {
+            return Ok(known);
         }
         self.keep_announcing();
         let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
@@ -88,6 +118,7 @@ impl Limiter {
                     self.health().close(asked);
                 }
                 self.health().note_answer(asked, operation, decisions);
+                self.learn(operation, ticket, &charges, decisions, now);
                 self.charge_debts();
             }
             Err(error) => {
@@ -98,6 +129,11 @@ impl Limiter {
         }
         answer
     }
+}
+
+/// Whether an operation is a check, which neither holds nor looks.
+fn is_check(operation: Operation, ticket: Option<Ticket>) -> bool {
+    operation == Operation::Spend && ticket.is_none()
 }
 
 fn exact(charged: &AllCharged, decisions: Decisions) -> Verdict {

@@ -17,7 +17,7 @@ use tollgate_core::{Algorithm, Allow, Charge, Cost, Decision, Decisions, Deny, Q
 /// How long a denial is kept at most, which is how late what other processes give back is seen.
 pub(crate) const KEPT_MAX: Duration = Duration::from_secs(1);
 
-/// Parts of the memory, so that threads rarely wait for each other.
+/// StoreParts of the memory, so that threads rarely wait for each other.
 const SHARDS: usize = 16;
 
 /// The most denials of a part. What finds no place is asked of the store.
@@ -52,7 +52,10 @@ impl Denials {
         // Slots are released at any time.
         let ends = |quota: &Quota| matches!(quota.algorithm(), Algorithm::Concurrency { .. });
         let Some((first, _)) = denying().next() else { return };
-        if denying().any(|(one, _)| ends(one.quota) || !one.quota.admits(one.cost)) {
+        // And shadow rules count what others deny.
+        if denying().any(|(one, _)| ends(one.quota) || !one.quota.admits(one.cost))
+            || charges.iter().any(|one| one.shadow)
+        {
             return;
         }
         // From then on one of them may say something else.
@@ -111,20 +114,21 @@ impl Kept {
         }
         let elapsed = now.saturating_since(self.since);
         let parts = charges.iter().zip(&self.charges).zip(&self.decisions);
-        parts.map(|((one, (key, quota, cost, shadow)), said)| {
-            let is_same = one.key == key && one.quota == quota && one.shadow == *shadow;
-            let more = one.cost.units().checked_sub(cost.units()).filter(|_| is_same)?;
-            match *said {
-                _ if more == 0 => Some(later(*said, Duration::ZERO, elapsed)),
-                // What is missing besides comes at the bucket's rate; when windows free it is not
-                // known.
-                Decision::Deny(_) if is_bucket(quota) && quota.admits(one.cost) => {
-                    Some(later(*said, quota.time_to_gain(more), elapsed))
+        parts
+            .map(|((one, (key, quota, cost, shadow)), said)| {
+                let is_same = one.key == key && one.quota == quota && one.shadow == *shadow;
+                let more = one.cost.units().checked_sub(cost.units()).filter(|_| is_same)?;
+                match *said {
+                    _ if more == 0 => Some(later(*said, Duration::ZERO, elapsed)),
+                    // What is missing besides comes at the bucket's rate; when windows free it is not
+                    // known.
+                    Decision::Deny(_) if is_bucket(quota) && quota.admits(one.cost) => {
+                        Some(later(*said, quota.time_to_gain(more), elapsed))
+                    }
+                    _ => None,
                 }
-                _ => None,
-            }
-        })
-        .collect()
+            })
+            .collect()
     }
 }
 
@@ -259,7 +263,8 @@ mod tests {
     fn g9_no_more_denials_are_kept_than_there_is_room_for() {
         let (denials, quota) = (Denials::default(), quota("10/s"));
         let keys: Vec<_> = (0..40_000).map(|number| number.to_string()).collect();
-        let len = || -> usize { (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().len()).sum() };
+        let len =
+            || -> usize { (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().len()).sum() };
         let keep = |now| {
             for key in &keys {
                 let charges = [Charge::new(key, &quota, Cost::ONE)];

@@ -11,8 +11,8 @@ use tollgate_core::{
     Breaker, BreakerSettings, Decision, Operation, StoreError, StoreErrorKind, Timestamp,
 };
 
-use crate::parts::Parts;
 use crate::status::StatusChange;
+use crate::store_parts::StoreParts;
 
 /// How often a failure that concerns single keys, or a store that fails now and then, is logged at
 /// most.
@@ -53,7 +53,7 @@ struct State {
 }
 
 impl State {
-    fn note_answer(&mut self, asked: Parts, now: Timestamp) {
+    fn note_answer(&mut self, asked: StoreParts, now: Timestamp) {
         for part in asked.iter() {
             if let Some(breaker) = self.breakers.get_mut(part) {
                 breaker.answered(now);
@@ -131,9 +131,9 @@ impl Health {
     }
 
     /// Returns the parts of the store that are not asked since they failed too often.
-    pub(crate) fn open(&self) -> Parts {
+    pub(crate) fn open(&self) -> StoreParts {
         // Ordering: a request that misses the change asks once more.
-        Parts(self.open.load(Ordering::Relaxed))
+        StoreParts(self.open.load(Ordering::Relaxed))
     }
 
     /// Returns the error of a request that does not ask the store.
@@ -189,7 +189,12 @@ impl Health {
     ///
     /// A store that refuses to write still answers what writes nothing, so only a write shows that
     /// it accepts them again.
-    pub(crate) fn note_answer(&self, asked: Parts, operation: Operation, decisions: &[Decision]) {
+    pub(crate) fn note_answer(
+        &self,
+        asked: StoreParts,
+        operation: Operation,
+        decisions: &[Decision],
+    ) {
         self.note_sign_of_life();
         let wrote = operation != Operation::Look && decisions.iter().any(Decision::is_allow);
         let mut state = self.state();
@@ -209,7 +214,7 @@ impl Health {
 
     /// Notes that the store failed, and tells whether that opened the breaker. Logs the change, and
     /// failures of single keys now and then; never each of them.
-    pub(crate) fn note_failure(&self, asked: Parts, error: &StoreError) -> bool {
+    pub(crate) fn note_failure(&self, asked: StoreParts, error: &StoreError) -> bool {
         match error.kind() {
             StoreErrorKind::Invalid => false,
             kind @ (StoreErrorKind::Corrupt | StoreErrorKind::Full) => {
@@ -226,7 +231,12 @@ impl Health {
         }
     }
 
-    fn note_failure_of_all(&self, asked: Parts, kind: StoreErrorKind, error: &StoreError) -> bool {
+    fn note_failure_of_all(
+        &self,
+        asked: StoreParts,
+        kind: StoreErrorKind,
+        error: &StoreError,
+    ) -> bool {
         let mut state = self.state();
         let mut logged = state.failure.is_some_and(|failure| failure.logged);
         // One that fails now and then must not fill the log.
@@ -241,10 +251,10 @@ impl Health {
         state.failure = Some(Failure { kind, logged });
         self.failing.store(true, Ordering::Relaxed);
         let now = self.now();
-        let opened: Parts = asked
+        let opened: StoreParts = asked
             .iter()
             .filter(|part| state.breakers.get_mut(*part).is_some_and(|one| one.failed(now)))
-            .map(Parts::one)
+            .map(StoreParts::one)
             .collect();
         if opened.is_empty() {
             return false;
@@ -261,14 +271,14 @@ impl Health {
     }
 
     /// Has parts of the store asked again, after probes succeeded.
-    pub(crate) fn close(&self, parts: Parts) {
+    pub(crate) fn close(&self, parts: StoreParts) {
         let mut state = self.state();
         for part in parts.iter() {
             if let Some(breaker) = state.breakers.get_mut(part) {
                 breaker.close();
             }
         }
-        let before = Parts(self.open.fetch_and(!parts.0, Ordering::Relaxed));
+        let before = StoreParts(self.open.fetch_and(!parts.0, Ordering::Relaxed));
         if before.is_empty() || !(before - parts).is_empty() {
             return;
         }
@@ -310,7 +320,7 @@ mod tests {
         StoreError::new(kind, "told by a test")
     }
 
-    const ALL: Parts = Parts(1);
+    const ALL: StoreParts = StoreParts(1);
 
     fn health() -> Health {
         Health::new("redis", 64, BreakerSettings::default())
@@ -375,7 +385,7 @@ mod tests {
     #[test]
     fn the_parts_of_a_cluster_fail_apart_and_are_told_as_one() {
         let (health, kind) = (health(), StoreErrorKind::Unavailable);
-        let (two, other) = (Parts(0b110), Parts::one(63));
+        let (two, other) = (StoreParts(0b110), StoreParts::one(63));
         for _ in 0..10 {
             health.note_failure(two, &error(kind));
             health.note_answer(other, Operation::Spend, &[allow()]);
@@ -388,7 +398,10 @@ mod tests {
         health.close(two);
         assert_eq!((health.open(), health.failure()), (other, Some(kind)));
         health.close(other);
-        assert_eq!((health.open(), health.failure(), health.open_for()), (Parts(0), None, None));
+        assert_eq!(
+            (health.open(), health.failure(), health.open_for()),
+            (StoreParts(0), None, None)
+        );
         let told = health.changes().into_iter().map(|(_, change)| change.as_str());
         assert_eq!(
             told.collect::<Vec<_>>(),

@@ -99,6 +99,7 @@ mod charged;
 mod clock;
 mod debts;
 mod decide;
+mod denials;
 mod error;
 mod fallback;
 mod health;
@@ -107,11 +108,11 @@ mod limiter;
 mod line;
 mod nodes;
 mod part;
-mod parts;
 mod permit;
 mod recovery;
 mod reservation;
 mod status;
+mod store_parts;
 mod verdict;
 
 pub use tollgate_core::{

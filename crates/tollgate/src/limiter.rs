@@ -14,6 +14,7 @@ use crate::background::Background;
 use crate::builder::{LimiterBuilder, Setup};
 use crate::charged::{AllCharged, Charged};
 use crate::debts::Debts;
+use crate::denials::Denials;
 use crate::error::CheckError;
 use crate::health::Health;
 use crate::hold::draw_ticket;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     /// By which the nodes that share a store tell each other apart.
     id: String,
     lines: Lines,
+    /// What the store denies for a while yet.
+    denials: Denials,
     background: Background,
     pub(crate) tasks: Tasks,
 }
@@ -75,6 +78,7 @@ impl Limiter {
             id: draw_ticket().to_string(),
             setup,
             lines: Lines::default(),
+            denials: Denials::default(),
             background: Background::default(),
             tasks: Tasks::default(),
         };
@@ -206,6 +210,7 @@ impl Limiter {
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
+        keys.iter().for_each(|key| self.denials().forget(key));
         let asked = keys.iter().map(|key| self.store().part_of(key)).collect();
         let done = match self.is_asked(asked) {
             true => self.store().reset(&keys, self.deadline()).await,
@@ -225,6 +230,7 @@ impl Limiter {
     /// burst (G11).
     pub fn replace_rules(&self, rules: RuleSet) {
         self.shared.rules.store(Arc::new(rules));
+        self.shared.denials.clear();
     }
 
     /// Returns how the store fails, if it did not answer when it was last asked, or refuses to write.
@@ -261,6 +267,10 @@ impl Limiter {
     /// The buckets that decide for rules whose policy is `Local` while the store cannot answer.
     pub(crate) fn local_store(&self) -> &MemoryStore {
         &self.shared.local
+    }
+
+    pub(crate) fn denials(&self) -> &Denials {
+        &self.shared.denials
     }
 
     pub(crate) fn lines(&self) -> &Lines {

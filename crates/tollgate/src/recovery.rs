@@ -16,7 +16,7 @@ use tollgate_core::{Charge, Cost, Operation, Quota, StoreError, StoreErrorKind};
 use crate::debts::{Owed, still_counts};
 use crate::limiter::{Limiter, Shared};
 use crate::nodes::{ANNOUNCE_FIRST, ANNOUNCE_INTERVAL};
-use crate::parts::Parts;
+use crate::store_parts::StoreParts;
 
 /// How many buckets are charged in one call of the store.
 const BATCH: usize = 32;
@@ -84,7 +84,7 @@ impl Limiter {
     }
 
     /// Has parts of the store asked again that are back, while others are not.
-    async fn resume(&self, back: Parts, away: Parts) {
+    async fn resume(&self, back: StoreParts, away: StoreParts) {
         // What was spent meanwhile comes first, so that it is not admitted twice; but a flood of
         // keys must not hold up exact decisions.
         let charging = pin!(self.charge_all(away));
@@ -97,20 +97,20 @@ impl Limiter {
     }
 
     /// Asks parts of the store for a write, as a check would, and returns those that answered.
-    async fn probe(&self, parts: Parts) -> Parts {
+    async fn probe(&self, parts: StoreParts) -> StoreParts {
         let mut probes = JoinSet::new();
-        for part in parts.iter().map(Parts::one) {
+        for part in parts.iter().map(StoreParts::one) {
             let limiter = self.clone();
             probes.spawn(async move { limiter.probe_one(part).await.map(|()| part) });
         }
-        let answered: Parts = probes.join_all().await.into_iter().flatten().collect();
+        let answered: StoreParts = probes.join_all().await.into_iter().flatten().collect();
         if !answered.is_empty() {
             self.health().note_sign_of_life();
         }
         answered
     }
 
-    async fn probe_one(&self, part: Parts) -> Result<(), StoreError> {
+    async fn probe_one(&self, part: StoreParts) -> Result<(), StoreError> {
         // Without a connection this begins to make one, rather than after a pause. Of a cluster all
         // nodes would have to answer.
         #[cfg(feature = "redis")]
@@ -153,7 +153,7 @@ impl Limiter {
 
     /// Charges every bucket that is in debt now, in batches, but for those in parts of the store that
     /// are away.
-    async fn charge_all(&self, away: Parts) -> Result<(), StoreError> {
+    async fn charge_all(&self, away: StoreParts) -> Result<(), StoreError> {
         // Where a batch can fail in part, what it has charged would be charged again with the rest.
         let size = if self.store().is_atomic() { BATCH } else { 1 };
         let mut owed = PutBack { limiter: self, owed: self.debts().take() };

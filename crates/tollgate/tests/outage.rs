@@ -245,6 +245,8 @@ async fn g1_losing_the_store_again_and_again_gives_the_local_burst_once() {
     let mut admitted = exhaust(&limiter).await;
     assert_eq!(admitted, 10);
     for _ in 0..5 {
+        // What the store has denied stays denied for so long.
+        sleep(Duration::from_secs(1)).await;
         lose(&remote, &limiter).await;
         admitted += exhaust(&limiter).await;
         regain(&remote, &limiter).await;

@@ -4,9 +4,9 @@ use std::ops::{BitAnd, BitOr, Sub};
 
 /// A set of parts: one for most stores, 64 for a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts(pub(crate) u64);
+pub(crate) struct StoreParts(pub(crate) u64);
 
-impl Parts {
+impl StoreParts {
     pub(crate) const fn one(index: usize) -> Self {
         Self(1 << (index % 64))
     }
@@ -21,13 +21,13 @@ impl Parts {
     }
 }
 
-impl FromIterator<Self> for Parts {
+impl FromIterator<Self> for StoreParts {
     fn from_iter<I: IntoIterator<Item = Self>>(parts: I) -> Self {
         parts.into_iter().fold(Self(0), BitOr::bitor)
     }
 }
 
-impl BitOr for Parts {
+impl BitOr for StoreParts {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -35,7 +35,7 @@ impl BitOr for Parts {
     }
 }
 
-impl BitAnd for Parts {
+impl BitAnd for StoreParts {
     type Output = Self;
 
     fn bitand(self, other: Self) -> Self {
@@ -43,7 +43,7 @@ impl BitAnd for Parts {
     }
 }
 
-impl Sub for Parts {
+impl Sub for StoreParts {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
