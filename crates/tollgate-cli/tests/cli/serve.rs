@@ -220,9 +220,8 @@ fn a_gateway_that_is_not_trusted_is_pointed_out_once() {
 fn workers_are_as_many_as_asked_for() {
     let service = Service::start(&["--workers", "3"]);
     // Named by the runtime; the main thread is named after the program.
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", service.id())).unwrap();
-    let names =
-        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    let tasks = fs::read_dir(format!("/proc/{}/task", service.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
     assert_eq!(names.filter(|name| name.starts_with("tokio-")).count(), 3);
     assert_eq!(run(&["serve", "--workers", "0"]).status, 2);
 }
