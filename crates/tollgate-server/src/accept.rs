@@ -85,7 +85,10 @@ pub(crate) async fn serve(
         let router = router.clone();
         let (begin, begun) = watch::channel(false);
         let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
-            begin.send_replace(true);
+            // Told once: each time takes a lock for writing and wakes who waits.
+            if !*begin.borrow() {
+                begin.send_replace(true);
+            }
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().oneshot(request.map(Body::new))
         });

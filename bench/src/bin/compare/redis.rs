@@ -21,7 +21,7 @@ const RANDOM_KEYS: usize = 100_000;
 
 /// A rate that denies nothing here, and one at which no bucket is full again before the end.
 const FAST: &str = "1000000/s";
-const SLOW: &str = "1000/hour";
+const SLOW: &str = "1/day";
 
 /// A token bucket as most would write it: the same commands, and nothing of what makes it exact.
 const PLAIN_BUCKET: &str = "

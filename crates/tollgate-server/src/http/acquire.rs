@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, StatusCode};
+use ::http::StatusCode;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tollgate_tower::headers::HeaderFormat;
 
 use crate::answer::{Answer, millis};
 use crate::app::App;
-use crate::http::exchange::{json, read, verdict_headers};
+use crate::http::exchange::{json, json_headers, read, verdict_headers};
 use crate::http::problem::Problem;
 use crate::http::request::{AcquireRequest, ApiRequest, LeaseRequest};
 
@@ -51,7 +51,7 @@ pub(crate) async fn acquire(
     };
     if !acquisition.is_granted() {
         let (verdict, wait) = (acquisition.verdict(), acquisition.retry_after());
-        let mut headers = HeaderMap::new();
+        let mut headers = json_headers();
         HeaderFormat::new().write_refused(verdict, wait, &mut headers);
         let answer = Answer::refused(verdict, wait);
         return Ok(json(StatusCode::TOO_MANY_REQUESTS, headers, &answer));
@@ -70,7 +70,7 @@ pub(crate) async fn renew(
     let LeaseRequest { lease } = read(request.into_body()).await?;
     let renewed = app.limiter.renew(&lease).await.map_err(|error| app.failed(error));
     renewed.map_err(|error| Problem::of_hold(error, "lease_id"))?;
-    Ok(json(StatusCode::OK, HeaderMap::new(), &Renewed { renewed: true }))
+    Ok(json(StatusCode::OK, json_headers(), &Renewed { renewed: true }))
 }
 
 pub(crate) async fn release(
@@ -79,7 +79,7 @@ pub(crate) async fn release(
 ) -> Result<Response, Problem> {
     let LeaseRequest { lease } = read(request.into_body()).await?;
     app.limiter.release(&lease).await.map_err(|error| app.failed(error))?;
-    Ok(json(StatusCode::OK, HeaderMap::new(), &Released { released: true }))
+    Ok(json(StatusCode::OK, json_headers(), &Released { released: true }))
 }
 
 fn stopping() -> Problem {

@@ -19,6 +19,13 @@ use crate::http::request::{BODY_LEN_MAX, Call};
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Room for all headers of an answer, those included that are added below: a map that grows is
+/// hashed anew.
+const HEADERS_MAX: usize = 12;
+
+/// Room for the answer to a request to which a rule or two apply.
+const ANSWER_LEN: usize = 512;
+
 /// Reads what a call is asked.
 pub(super) async fn read<C: Call>(body: Body) -> Result<C, Problem> {
     Ok(C::parse(&receive(body, BODY_LEN_MAX).await?)?)
@@ -56,22 +63,28 @@ pub(super) fn told(verdict: &Verdict) -> Response {
     json(StatusCode::OK, verdict_headers(verdict), &Answer::new(verdict))
 }
 
-/// Returns the headers of a verdict's limits.
+/// Returns the headers of an answer in JSON, those of a verdict's limits included.
 pub(super) fn verdict_headers(verdict: &Verdict) -> HeaderMap {
-    let mut headers = HeaderMap::new();
+    let mut headers = json_headers();
     write_headers(verdict, &mut headers);
     headers
 }
 
-/// Answers with JSON.
+/// Returns the headers of an answer in JSON.
+pub(super) fn json_headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(HEADERS_MAX);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers
+}
+
+/// Answers with JSON, and with headers that say so.
 pub(super) fn json(status: StatusCode, headers: HeaderMap, answer: &impl Serialize) -> Response {
+    let mut body = Vec::with_capacity(ANSWER_LEN);
     // Writing strings and numbers to memory cannot fail.
-    let body = serde_json::to_vec(answer).unwrap_or_default();
+    let _ = serde_json::to_writer(&mut body, answer);
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
-    response.headers_mut().extend(headers);
+    *response.headers_mut() = headers;
     response
 }
 
