@@ -42,19 +42,21 @@ local function read(key, quota)
   if not level or not ts or fields[2] ~= quota.scale_text then
     return false
   elseif level >= level_max then
-    return { quota = quota, level = level_max, ts = now }
+    return { quota = quota, level = level_max, ts = now, stored = true }
   elseif now < ts then
     local repaired = ts - now > max_clock_skew
-    return { quota = quota, level = level, ts = repaired and now or ts, changed = repaired }
+    return {
+      quota = quota, level = level, ts = repaired and now or ts, changed = repaired, stored = true,
+    }
   end
   local elapsed, tick_us = now - ts, quota.tick_us
   local ticks = (elapsed - fmod(elapsed, tick_us)) / tick_us
   local gained = ticks * quota.units_per_tick
   -- A product that is rounded still compares right: what is missing is at most 2^53.
   if gained >= level_max - level then
-    return { quota = quota, level = level_max, ts = now }
+    return { quota = quota, level = level_max, ts = now, stored = true }
   end
-  return { quota = quota, level = level + gained, ts = ts + ticks * tick_us }
+  return { quota = quota, level = level + gained, ts = ts + ticks * tick_us, stored = true }
 end
 
 local states, touched, reply, reply_at, key_at = {}, {}, { now }, 2, 1
@@ -115,8 +117,12 @@ for _, key in ipairs(touched) do
   local state = states[key]
   if state and state.changed then
     local quota, level, ts = state.quota, state.level, state.ts
-    call('HSET', key, 'level', format('%.0f', level), 'scale', quota.scale_text,
-      'ts', format('%.0f', ts))
+    if state.stored then
+      call('HSET', key, 'level', format('%.0f', level), 'ts', format('%.0f', ts))
+    else
+      call('HSET', key, 'level', format('%.0f', level), 'scale', quota.scale_text,
+        'ts', format('%.0f', ts))
+    end
     local ticks = ceil((quota.level_max - level) / quota.units_per_tick)
     local full_ms = ceil((ticks * quota.tick_us + (ts - now)) / 1000)
     call('PEXPIRE', key, format('%.0f', full_ms + TTL_MARGIN_MS))

@@ -211,6 +211,11 @@ fn decide(
     if states.iter().any(Option::is_none) {
         return None;
     }
+    if let ([kept], [state]) = (one.charges.as_slice(), &mut *states) {
+        let (decision, change) = kept.charge().decide(state.as_ref(), max_clock_skew, now);
+        change.apply(state);
+        return Some(Decisions::from_iter([decision]));
+    }
     let charges: Vec<_> = one.charges.iter().map(|kept| kept.charge()).collect();
     let stored: Vec<_> =
         states.iter().map(|state| Stored { state: state.as_ref(), record: None }).collect();
