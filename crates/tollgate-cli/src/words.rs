@@ -77,7 +77,7 @@ fn decision(decided: &RuleDecision) -> String {
         text += " (shadow: counts, never denies)";
     }
     match decided.mode() {
-        tollgate::Mode::Exact => {}
+        tollgate::Mode::Exact | tollgate::Mode::Lease => {}
         mode => text += &format!(" (store failed, decided by policy {})", mode.as_str()),
     }
     text

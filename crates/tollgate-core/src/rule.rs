@@ -8,6 +8,7 @@ use crate::cost_rule::CostRule;
 use crate::exception::{Exception, Treatment};
 use crate::failure_policy::{FailurePolicy, LocalShare};
 use crate::fraction::Fraction;
+use crate::hot_keys::{HotKeys, LeaseTerms};
 use crate::key;
 use crate::matcher::Matcher;
 use crate::quota::{Quota, QuotaError};
@@ -45,6 +46,7 @@ pub struct Rule {
     shadow: bool,
     on_store_failure: FailurePolicy,
     local_share: LocalShare,
+    hot_keys: HotKeys,
 }
 
 /// What a rule does when an attribute of its key is absent.
@@ -77,6 +79,7 @@ impl Rule {
             shadow: false,
             on_store_failure: FailurePolicy::default(),
             local_share: LocalShare::default(),
+            hot_keys: HotKeys::default(),
         }
     }
 
@@ -158,6 +161,13 @@ impl Rule {
         self
     }
 
+    /// Sets how a key with much traffic is served.
+    #[must_use]
+    pub const fn with_hot_keys(mut self, hot_keys: HotKeys) -> Self {
+        self.hot_keys = hot_keys;
+        self
+    }
+
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
@@ -217,6 +227,20 @@ impl Rule {
     /// Returns the answer when the store cannot answer.
     pub const fn failure_policy(&self) -> FailurePolicy {
         self.on_store_failure
+    }
+
+    /// Returns how a key with much traffic is served.
+    pub const fn hot_keys(&self) -> HotKeys {
+        self.hot_keys
+    }
+
+    /// Returns the terms on which slices of a bucket under `quota` are leased, if the rule does
+    /// that.
+    pub fn lease_terms(&self, quota: &Quota) -> Option<LeaseTerms> {
+        match self.hot_keys {
+            HotKeys::Lease if !self.shadow => LeaseTerms::of(quota),
+            _ => None,
+        }
     }
 
     /// Returns the part of the quota that one node grants on its own.
@@ -312,6 +336,14 @@ impl Rule {
     }
 
     fn validate_quota(&self, quota: &Quota) -> Result<(), RuleError> {
+        if self.hot_keys == HotKeys::Lease && LeaseTerms::of(quota).is_none() {
+            return Err(self.error(format!(
+                "leases need a token bucket with a burst of at least {}, not {} with {}",
+                LeaseTerms::BURST_MIN,
+                quota.algorithm(),
+                quota.burst()
+            )));
+        }
         let part = self.local_part(quota, NonZeroU32::MIN);
         part.map(drop).map_err(|error| self.error(format!("local share of the quota: {error}")))
     }
@@ -338,7 +370,8 @@ impl Rule {
     pub(crate) fn shadow_rule(&self) -> Option<Self> {
         let quota = self.shadow_quota?;
         let name = format!("{}.shadow", self.name);
-        Some(Self { name, quota, shadow_quota: None, shadow: true, ..self.clone() })
+        let hot_keys = HotKeys::Exact;
+        Some(Self { name, quota, shadow_quota: None, shadow: true, hot_keys, ..self.clone() })
     }
 
     pub(crate) fn error(&self, problem: String) -> RuleError {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Applied, Attributes, Charge, Cost, Decision, Quota, Rule, Ticket};
+use tollgate_core::{
+    Algorithm, Applied, Attributes, Charge, Cost, Decision, LeaseTerms, Quota, Rule, Ticket,
+};
 
 use crate::error::CheckError;
 use crate::verdict::{Mode, RuleDecision};
@@ -20,6 +22,9 @@ pub(crate) struct Charged {
     pub(crate) cost: Cost,
     /// How many units the rule spends for each unit of the caller's cost.
     pub(crate) factor: u64,
+    /// On which terms slices of the bucket are leased, if they are. The quota is then that of the
+    /// bucket in the store.
+    pub(crate) lease: Option<LeaseTerms>,
 }
 
 /// All that one request is charged to, coarse to fine.
@@ -34,7 +39,17 @@ impl Charged {
         let Applied { rule, key, quota, exception } = applied;
         let factor = rule.cost().cost(attributes, Cost::ONE).map_err(CheckError::cost)?.units();
         let cost = Cost::new(cost.units().saturating_mul(factor));
-        Ok(Self { rule, key, quota, exception, cost, factor })
+        Ok(Self { rule, key, quota, exception, cost, factor, lease: None })
+    }
+
+    /// Charges the bucket as it is kept in a store to which there is a way, where slices of it may be
+    /// leased.
+    pub(crate) fn in_remote_store(mut self) -> Self {
+        self.lease = self.quota.as_ref().and_then(|quota| self.rule.lease_terms(quota));
+        if let Some(lease) = &self.lease {
+            self.quota = Some(*lease.quota());
+        }
+        self
     }
 
     /// The attributes that decide which bucket and which quota of the rule a request is charged to.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Charge, Decision, Decisions, Deny, Operation, StoreError, Ticket, Timestamp};
+use tollgate_core::{
+    Charge, Cost, Decision, Decisions, Deny, Operation, Quota, StoreError, Ticket, Timestamp,
+};
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
@@ -29,12 +31,41 @@ impl Limiter {
             return Err(CheckError::impossible(one));
         }
         let operation = if blocked { Operation::Look } else { operation };
+        if is_check(operation, ticket)
+            && let Some(decided) = self.decide_by_slices(charged).await
+        {
+            return decided;
+        }
+        self.decide_in_store(operation, charged, ticket).await
+    }
+
+    /// Decides by the store, or by the rules' policies if it cannot answer.
+    pub(crate) async fn decide_in_store(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+    ) -> Result<Verdict, CheckError> {
         let now = self.now();
         match self.apply(operation, charged, ticket, now).await {
             Ok(decisions) => Ok(exact(charged, decisions)),
             Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
             Err(error) => self.decide_by_policy(operation, charged, ticket, now, error),
         }
+    }
+
+    /// Gives a cost back to one bucket.
+    pub(crate) async fn refund_to(
+        &self,
+        key: &str,
+        quota: &Quota,
+        cost: Cost,
+    ) -> Result<(), StoreError> {
+        let charges = [Charge::new(key, quota, cost)];
+        let refunded =
+            self.store().apply(Operation::Refund, &charges, self.now(), self.deadline()).await;
+        self.denials().forget(key);
+        refunded.map(drop)
     }
 
     /// Applies an operation that no policy can answer for the store.

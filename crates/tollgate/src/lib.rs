@@ -104,6 +104,7 @@ mod error;
 mod fallback;
 mod health;
 mod hold;
+mod lease;
 mod limiter;
 mod line;
 mod nodes;
@@ -111,15 +112,16 @@ mod part;
 mod permit;
 mod recovery;
 mod reservation;
+mod slices;
 mod status;
 mod store_parts;
 mod verdict;
 
 pub use tollgate_core::{
     Algorithm, Allow, Applied, Attributes, BreakerSettings, Charge, Cost, CostRule, Decision,
-    Decisions, Deny, Exception, FailurePolicy, Fraction, LocalShare, Matcher, Missing, Operation,
-    Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store, StoreError, StoreErrorKind,
-    Ticket, Timestamp, Treatment,
+    Decisions, Deny, Exception, FailurePolicy, Fraction, HotKeys, LeaseTerms, LocalShare, Matcher,
+    Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store,
+    StoreError, StoreErrorKind, Ticket, Timestamp, Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]

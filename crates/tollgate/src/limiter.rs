@@ -21,6 +21,7 @@ use crate::hold::draw_ticket;
 use crate::line::Lines;
 use crate::nodes::Nodes;
 use crate::recovery::{Tasks, WeakLimiter};
+use crate::slices::Slices;
 use crate::verdict::Verdict;
 
 /// Judges requests by rules, and spends their cost in the buckets of a store.
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     lines: Lines,
     /// What the store denies for a while yet.
     denials: Denials,
+    slices: Slices,
     background: Background,
     pub(crate) tasks: Tasks,
 }
@@ -79,6 +81,7 @@ impl Limiter {
             setup,
             lines: Lines::default(),
             denials: Denials::default(),
+            slices: Slices::default(),
             background: Background::default(),
             tasks: Tasks::default(),
         };
@@ -198,19 +201,24 @@ impl Limiter {
         self.apply_exactly(Operation::Look, &charged, None).await
     }
 
-    /// Waits until nothing is being given back in the background any more: the slots of dropped
-    /// permits, and what was taken for callers who went away.
+    /// Gives back the slices of buckets that are leased, and waits until nothing is being given back
+    /// in the background any more: the slots of dropped permits, and what was taken for callers who
+    /// went away.
     ///
     /// For a process that ends, which would take that work with it. It waits as long as the store
     /// may take to answer; bound it by a timeout.
     pub async fn given_back(&self) {
+        self.return_slices().await;
         self.shared.background.ended().await;
     }
 
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
         let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&keys);
-        keys.iter().for_each(|key| self.denials().forget(key));
+        keys.iter().for_each(|key| {
+            self.denials().forget(key);
+            self.slices().forget(key);
+        });
         let asked = keys.iter().map(|key| self.store().part_of(key)).collect();
         let done = match self.is_asked(asked) {
             true => self.store().reset(&keys, self.deadline()).await,
@@ -250,7 +258,13 @@ impl Limiter {
         cost: Cost,
     ) -> Result<AllCharged, CheckError> {
         let rules = self.shared.rules.load();
-        rules.charges(attributes).map(|applied| Charged::new(applied, attributes, cost)).collect()
+        let charges = rules.charges(attributes);
+        charges.map(|applied| Ok(self.kept(Charged::new(applied, attributes, cost)?))).collect()
+    }
+
+    /// What is charged, as the bucket is kept in this limiter's store.
+    pub(crate) fn kept(&self, charged: Charged) -> Charged {
+        if self.store().answers_at_once() { charged } else { charged.in_remote_store() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -267,6 +281,15 @@ impl Limiter {
     /// The buckets that decide for rules whose policy is `Local` while the store cannot answer.
     pub(crate) fn local_store(&self) -> &MemoryStore {
         &self.shared.local
+    }
+
+    /// Returns the units of leased slices that this node holds and has not spent.
+    pub fn leased_units(&self) -> u64 {
+        self.shared.slices.units()
+    }
+
+    pub(crate) fn slices(&self) -> &Slices {
+        &self.shared.slices
     }
 
     pub(crate) fn denials(&self) -> &Denials {

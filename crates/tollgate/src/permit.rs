@@ -225,6 +225,7 @@ impl Taken {
                 && key == one.key
             {
                 (one.rule, one.quota, one.exception) = (rule, Some(quota), exception);
+                one = self.limiter.kept(one);
             }
             one
         };

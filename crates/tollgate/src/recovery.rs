@@ -44,6 +44,7 @@ pub(crate) struct Tasks {
     probing: AtomicBool,
     charging: AtomicBool,
     announcing: AtomicBool,
+    pub(crate) sweeping: AtomicBool,
 }
 
 /// Clears the mark of a task when it ends, also with its runtime: the next request then starts it
@@ -258,7 +259,7 @@ impl Limiter {
     }
 
     /// Runs one task of a kind on the current runtime, if there is one, and tells whether it runs.
-    fn start<Task>(
+    pub(crate) fn start<Task>(
         &self,
         mark: impl Fn(&Tasks) -> &AtomicBool + Send + Clone + 'static,
         task: impl FnOnce(WeakLimiter) -> Task + Send + 'static,
@@ -289,7 +290,7 @@ impl Limiter {
 pub(crate) struct WeakLimiter(pub(crate) Weak<Shared>);
 
 impl WeakLimiter {
-    fn upgrade(&self) -> Option<Limiter> {
+    pub(crate) fn upgrade(&self) -> Option<Limiter> {
         self.0.upgrade().map(Limiter::of)
     }
 }

@@ -226,14 +226,15 @@ impl Limiter {
         let held = hold.rules.iter().filter_map(|held| {
             let applied = rules.charge_by(&held.name, &hold.request)?;
             let Applied { rule, key, quota: Some(quota), exception } = applied else { return None };
-            Some(Charged {
+            Some(self.kept(Charged {
                 rule,
                 key,
                 quota: Some(quota),
                 exception,
                 cost: Cost::new(cost.units().saturating_mul(held.factor)),
                 factor: held.factor,
-            })
+                lease: None,
+            }))
         });
         held.filter(|one| one.counts_slots() == hold.is_slots()).collect()
     }

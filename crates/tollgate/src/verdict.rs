@@ -61,6 +61,8 @@ pub struct RuleDecision {
 pub enum Mode {
     /// The shared store decided.
     Exact,
+    /// A slice of the bucket decided that this node had debited ahead of time.
+    Lease,
     /// The store could not answer, and this node's own bucket decided.
     Local,
     /// The store could not answer, and the rule allows requests then.
@@ -76,6 +78,7 @@ impl Mode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "exact",
+            Self::Lease => "lease",
             Self::Local => "local",
             Self::Open => "open",
             Self::Closed => "closed",

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use tollgate_core::{Algorithm, DOMAIN_DEFAULT, Exception, Missing, Rule, key};
+use tollgate_core::{
+    Algorithm, DOMAIN_DEFAULT, Exception, HotKeys, LeaseTerms, Missing, Quota, Rule, key,
+};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
@@ -133,7 +135,6 @@ impl Decoder<'_> {
         let quota = self.quota(fields, QuotaFields::ENFORCED, algorithm);
         let cost = fields.value("cost", self).and_then(|node| self.cost(node));
         let exceptions = self.exceptions(fields, algorithm);
-        self.hot_keys(fields);
         let policy = self.failure_policy(fields);
         let share = self.local_share(fields, policy);
         let missing = fields.value("missing", self).and_then(|node| {
@@ -150,6 +151,10 @@ impl Decoder<'_> {
             self.check_local_parts(fields, share, quotas);
         }
 
+        let counted: Vec<Quota> =
+            quota.iter().chain(&exceptions.quotas).map(|placed| placed.quota).collect();
+        let hot_keys = self.hot_keys(fields, &counted);
+
         let identity = identity?;
         let mut rule = Rule::new(&identity.name, quota?.quota)
             .with_domain(&identity.domain)
@@ -158,7 +163,8 @@ impl Decoder<'_> {
             .with_missing(missing.unwrap_or_default())
             .with_shadow(shadow.unwrap_or_default())
             .with_failure_policy(policy.unwrap_or_default())
-            .with_local_share(share.unwrap_or_default());
+            .with_local_share(share.unwrap_or_default())
+            .with_hot_keys(hot_keys);
         for (attribute, patterns) in matches.unwrap_or_default() {
             rule = rule.with_match(attribute, patterns);
         }
@@ -238,9 +244,9 @@ impl Decoder<'_> {
         is_name
     }
 
-    fn hot_keys(&mut self, fields: &Fields<'_>) {
+    fn hot_keys(&mut self, fields: &Fields<'_>, quotas: &[Quota]) -> HotKeys {
         let Some(node) = fields.value("hot_keys", self) else {
-            return;
+            return HotKeys::Exact;
         };
         let kind = match &node.value {
             Value::Mapping(entries) if entries.iter().any(|entry| entry.name == "shards") => {
@@ -248,10 +254,27 @@ impl Decoder<'_> {
             }
             _ => self.word(node, "hot_keys", &["exact", "lease", "shards"], &[("leases", "lease")]),
         };
-        if let Some(kind) = kind.filter(|kind| *kind != "exact") {
-            let message = format!("`{kind}` for hot keys is not in this version");
-            let help = "this version has `exact` only: remove the line to use it";
-            self.error(Mistake::new(node.span.clone(), message).help(help));
+        match kind {
+            Some("shards") => {
+                let message = "`shards` for hot keys is not in this version".to_owned();
+                let help = "this version has `exact` and `lease`: write one of them";
+                self.error(Mistake::new(node.span.clone(), message).help(help));
+                HotKeys::Exact
+            }
+            Some("lease") => {
+                if let Some(quota) = quotas.iter().find(|one| LeaseTerms::of(one).is_none()) {
+                    let message = format!(
+                        "`lease` needs a token bucket with a burst of at least {}, not {} with {}",
+                        LeaseTerms::BURST_MIN,
+                        quota.algorithm(),
+                        quota.burst()
+                    );
+                    let help = "raise the burst, or remove the line: `exact` is the default";
+                    self.error(Mistake::new(node.span.clone(), message).help(help));
+                }
+                HotKeys::Lease
+            }
+            _ => HotKeys::Exact,
         }
     }
 }

@@ -202,7 +202,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("key", &["ip", "[ip, account]", "[ip, ip]", "a b"]),
     ("match", &["{ path: /x }", "{}", "{ path: [] }"]),
     ("domain", &["shop", "a b"]),
-    ("hot_keys", &["exact"]),
+    ("hot_keys", &["exact", "lease", "{ shards: 4 }"]),
 ];
 
 fn fields() -> impl Strategy<Value = String> {

@@ -34,7 +34,7 @@ struct RuleCounters {
 }
 
 /// The modes that a rule decides in.
-const MODES: [Mode; 4] = [Mode::Exact, Mode::Local, Mode::Open, Mode::Closed];
+const MODES: [Mode; 5] = [Mode::Exact, Mode::Lease, Mode::Local, Mode::Open, Mode::Closed];
 
 #[derive(Clone, Copy)]
 enum Outcome {

@@ -82,6 +82,11 @@ impl Collector for StoreState {
             ),
             ("store_failing", "Whether the store fails.", i64::from(status.failure.is_some())),
             ("nodes", "Nodes that a quota is shared among.", i64::from(status.nodes.get())),
+            (
+                "leased_units",
+                "Units of leased slices that are not spent.",
+                i64::try_from(self.limiter.leased_units()).unwrap_or(i64::MAX),
+            ),
             ("local_keys", "Buckets of this node's own.", gauge(self.limiter.local_keys())),
             ("local_debts", "Buckets that are to be charged to the store.", gauge(status.debts)),
         ];

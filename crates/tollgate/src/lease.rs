@@ -1,0 +1,144 @@
+//! Checks that are decided by slices of this node, and how those come and go.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::{Instant, sleep};
+use tollgate_core::{Cost, Decision, Operation};
+
+use crate::charged::{AllCharged, Charged};
+use crate::error::CheckError;
+use crate::limiter::Limiter;
+use crate::slices::Leftover;
+use crate::verdict::{Mode, RuleDecision, Verdict};
+
+/// How often slices are looked through for what is not spent in time.
+const SWEEP: Duration = Duration::from_millis(20);
+
+impl Limiter {
+    /// Decides a check as far as slices can: what they cannot is asked of the store, and if that
+    /// denies, nothing is spent here either (G7). `None` if no slice is of use.
+    pub(crate) async fn decide_by_slices(
+        &self,
+        charged: &AllCharged,
+    ) -> Option<Result<Verdict, CheckError>> {
+        if self.store().answers_at_once() || charged.iter().all(|one| one.lease.is_none()) {
+            return None;
+        }
+        let now = Instant::now();
+        let said: SmallVec<[Option<Decision>; 2]> =
+            charged.iter().map(|one| self.take_slice(one, now)).collect();
+        if said.iter().all(Option::is_none) {
+            return None;
+        }
+        let rest: AllCharged = charged
+            .iter()
+            .zip(&said)
+            .filter(|(_, said)| said.is_none())
+            .map(|(one, _)| one.clone())
+            .collect();
+        let mut taken = PutBack { limiter: self, charged, said: &said, keeps: false };
+        let asked = match rest.is_empty() {
+            true => Verdict::new(SmallVec::new(), None),
+            false => match self.decide_in_store(Operation::Spend, &rest, None).await {
+                Ok(verdict) => verdict,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        taken.keeps = asked.is_allowed();
+        let mut asked_rules = asked.rules().iter();
+        let rules: SmallVec<[RuleDecision; 2]> = charged
+            .iter()
+            .zip(&said)
+            .filter_map(|(one, said)| match said {
+                Some(decision) => Some(one.decided(*decision, Mode::Lease)),
+                None => asked_rules.next().cloned(),
+            })
+            .collect();
+        Some(Ok(Verdict::new(rules, asked.store_failure())))
+    }
+
+    fn take_slice(&self, one: &Charged, now: Instant) -> Option<Decision> {
+        let terms = one.lease.as_ref().filter(|_| !one.rule.is_shadow())?;
+        if one.cost.is_zero() {
+            return None;
+        }
+        let taken = self.slices().take(&one.key, terms, one.cost, now);
+        if let Some(units) = taken.debit {
+            self.debit(one.clone(), units);
+        }
+        taken.allow.map(Decision::Allow)
+    }
+
+    /// Debits a slice in the background.
+    fn debit(&self, one: Charged, units: u64) {
+        let limiter = self.clone();
+        let one = Charged { cost: Cost::new(units), ..one };
+        self.background().run(async move {
+            // Before the debit, so that it ends here before its time is over in the store.
+            let since = Instant::now();
+            let key = one.key.clone();
+            let charged = AllCharged::from_iter([one]);
+            let answer = limiter.apply_exactly(Operation::Spend, &charged, None).await;
+            let decision = answer.ok().and_then(|verdict| verdict.decision().copied());
+            let answer = match decision {
+                Some(Decision::Allow(allow)) => Ok(u64::from(allow.remaining)),
+                Some(Decision::Deny(deny)) => Err(deny.retry_after),
+                // A debit whose answer was lost may have been made; the bucket refills.
+                None => Err(Duration::from_secs(1)),
+            };
+            limiter.slices().debited(&key, units, answer, since);
+            limiter.keep_sweeping();
+        });
+    }
+
+    /// Looks after slices for as long as there are some.
+    fn keep_sweeping(&self) {
+        self.start(
+            |tasks| &tasks.sweeping,
+            |weak| async move {
+                loop {
+                    sleep(SWEEP).await;
+                    let limiter = weak.upgrade()?;
+                    let (leftovers, is_watched) =
+                        limiter.slices().leftovers(Some(SWEEP), Instant::now());
+                    limiter.give_slices_back(leftovers).await;
+                    if !is_watched {
+                        return None;
+                    }
+                }
+            },
+        );
+    }
+
+    /// Gives back all slices.
+    pub(crate) async fn return_slices(&self) {
+        let leftovers = self.slices().drain(Instant::now());
+        self.give_slices_back(leftovers).await;
+    }
+
+    async fn give_slices_back(&self, leftovers: Vec<Leftover>) {
+        for Leftover { key, quota, cost } in leftovers {
+            // What the store does not hear of refills in time.
+            let _ = self.refund_to(&key, &quota, cost).await;
+        }
+    }
+}
+
+/// Puts what was taken from slices back unless the request goes on, also if it is given up.
+struct PutBack<'a> {
+    limiter: &'a Limiter,
+    charged: &'a AllCharged,
+    said: &'a [Option<Decision>],
+    keeps: bool,
+}
+
+impl Drop for PutBack<'_> {
+    fn drop(&mut self) {
+        if self.keeps {
+            return;
+        }
+        let taken = self.charged.iter().zip(self.said).filter(|(_, said)| said.is_some());
+        taken.for_each(|(one, _)| self.limiter.slices().put_back(&one.key, one.cost));
+    }
+}
