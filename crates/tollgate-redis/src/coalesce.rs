@@ -181,6 +181,10 @@ impl Inner {
                 self.decide_alone(Operation::Spend, slot, charges, now).await
             }
             Ok(Ok(Told::Failed(error))) => Err(error),
+            // Whoever is not wanted any more is dropped.
+            Ok(Err(_)) if Instant::now() >= deadline => {
+                Err(error::no_turn(&self.transport.target.name(), self.transport.timeout))
+            }
             Ok(Err(_)) => Err(error::interrupted()),
             Err(_) => Err(error::no_answer(&self.transport.target.name(), self.transport.timeout)),
         }

@@ -141,6 +141,12 @@ impl Connector {
             return Ok(link);
         };
         let load = async {
+            // One that wants a password closes the connection on a command as long as the script.
+            if let Err(error) = link.send(&redis::cmd("PING")).await
+                && (error.is_io_error() || error.code() == Some("NOAUTH"))
+            {
+                return Err(error);
+            }
             // Without the script the first call sends its text, so a refusal here does no harm.
             if *functions {
                 match link.send(&script.load(Form::Function)).await {

@@ -75,6 +75,17 @@ pub(crate) fn interrupted() -> StoreError {
     )
 }
 
+/// Makes the error of a deadline that passed while others were served. The check was not sent.
+pub(crate) fn no_turn(server: &str, timeout: std::time::Duration) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        format!(
+            "redis at {server} did not get to the check within {timeout:?}: see whether it is \
+             overloaded or paused, or raise the timeout"
+        ),
+    )
+}
+
 /// Makes the error of a deadline that passed after the call was sent.
 pub(crate) fn no_answer(server: &str, timeout: std::time::Duration) -> StoreError {
     StoreError::new(

@@ -387,3 +387,16 @@ async fn an_acl_user_with_a_wrong_password_is_refused() {
         )
     );
 }
+
+#[tokio::test]
+async fn a_server_that_wants_a_password_says_so_and_is_not_asked_again_and_again() {
+    let server = RedisServer::start().unwrap();
+    let store = RedisStore::builder(server.url()).timeout(Duration::from_millis(500));
+    let _ = server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
+    let error = store.clone().connect().await.unwrap_err();
+    assert_eq!(error.kind(), tollgate_core::StoreErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("NOAUTH"), "{error}");
+    let lazy = store.connect_lazily().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(lazy.status().reconnects < 10, "{:?}", lazy.status());
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Allow, Charge, Decision, Decisions, FailurePolicy, Operation, Quota, StoreError,
+    Allow, Charge, Decision, Decisions, Deny, FailurePolicy, Operation, Quota, StoreError,
     StoreErrorKind, Ticket, Timestamp,
 };
 
@@ -52,7 +52,7 @@ impl Limiter {
                     let Some(quota) = &one.quota else { return one.decided(BLOCKED, Mode::Exact) };
                     let is_local = one.rule.failure_policy() == FailurePolicy::Local;
                     match if is_local { local.next() } else { None } {
-                        Some(decision) => one.decided(decision, Mode::Local),
+                        Some(decision) => one.decided(patient(decision), Mode::Local),
                         None => one.decided(as_if_full(quota), Mode::Open),
                     }
                 });
@@ -118,6 +118,20 @@ impl Limiter {
 fn local_rules(charged: &[Charged]) -> impl Iterator<Item = &Charged> {
     let is_local = |one: &&Charged| one.rule.failure_policy() == FailurePolicy::Local;
     charged.iter().filter(is_local).filter(|one| !one.is_blocked())
+}
+
+/// How soon a request may come back that costs more than this node's share of the burst: the store
+/// may then be back.
+const RETRY_LOCAL: Duration = Duration::from_secs(1);
+
+/// A denial that no time helps here, since the cost is above the share.
+fn patient(decision: Decision) -> Decision {
+    match decision {
+        Decision::Deny(deny) if deny.retry_after.is_zero() => {
+            Decision::Deny(Deny { retry_after: RETRY_LOCAL, ..deny })
+        }
+        said => said,
+    }
 }
 
 /// The allowance of a rule that lets requests pass: nothing is known of its bucket, so it is

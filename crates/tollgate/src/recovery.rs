@@ -126,7 +126,15 @@ impl Limiter {
         };
         let charge = [Charge::new(&key, &quota, Cost::ONE)];
         let probed = self.store().apply(Operation::Spend, &charge, self.now(), self.deadline());
-        probed.await.map(drop)
+        match probed.await {
+            // Somebody else has put something there. The part of the store answers, and a write of
+            // what is ours shows whether it accepts them.
+            Err(error) if error.is_corrupt() => {
+                tracing::warn!(%error, "the key that is probed is not ours: remove it");
+                Ok(())
+            }
+            probed => probed.map(drop),
+        }
     }
 
     /// Starts to charge what was spent on this node's own account, unless that goes on.
@@ -137,17 +145,20 @@ impl Limiter {
         self.start(
             |tasks| &tasks.charging,
             async |limiter| {
-                let is_left = {
-                    let limiter = limiter.upgrade()?;
-                    // A process that ends waits for this.
-                    let _running = limiter.background().begin();
-                    let away = limiter.health().open();
-                    limiter.charge_all(away).await.is_err() || !away.is_empty()
-                };
-                if is_left {
+                // Whether requests come or not: a node that serves no more has its debts too.
+                loop {
+                    {
+                        let limiter = limiter.upgrade()?;
+                        // A process that ends waits for this.
+                        let _running = limiter.background().begin();
+                        let away = limiter.health().open();
+                        let charged = limiter.charge_all(away).await;
+                        if charged.is_ok() && !limiter.debts().is_any() {
+                            return None;
+                        }
+                    }
                     sleep(CHARGE_PAUSE).await;
                 }
-                None
             },
         );
     }

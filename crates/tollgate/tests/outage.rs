@@ -350,3 +350,31 @@ async fn g10_an_outage_adds_at_most_the_stated_bound() {
     }
     assert!(worst > 0, "an outage that adds nothing tests nothing");
 }
+
+#[tokio::test(start_paused = true)]
+async fn debts_that_could_not_be_charged_are_charged_later_though_nobody_asks() {
+    let remote = Remote::default();
+    let limiter = builder(&remote, all("1/hour", 10)).build().unwrap();
+    remote.fail(true);
+    assert_eq!(check(&limiter).await.mode(), Mode::Local);
+    remote.fail(false);
+    let _ = limiter.peek(&Attributes::new()).await.unwrap();
+    // Lost again before the charge, and back without a request.
+    remote.fail(true);
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(limiter.status().debts, 1);
+    remote.fail(false);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!((limiter.status().debts, limiter.status().debts_charged), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_share_of_this_node_may_come_back_in_a_second() {
+    let remote = Remote::default();
+    let limiter = builder(&remote, all("100/day", 100)).nodes(2.try_into().unwrap());
+    let limiter = limiter.build().unwrap();
+    remote.fail(true);
+    let denied = limiter.check_n(&Attributes::new(), tollgate::Cost::new(51)).await.unwrap();
+    assert_eq!((denied.is_allowed(), denied.mode()), (false, Mode::Local));
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+}
