@@ -9,12 +9,13 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use tokio::time::timeout;
-use tollgate::{CheckError, Verdict};
+use tollgate::{CheckError, Part, Verdict};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tollgate_envoy::{Health, Observer, RateLimiter, routes};
 use tonic::{Code, Status};
 
 use crate::app::App;
+use crate::denials::denies;
 
 /// How long a request may take to arrive and to be answered. The store has its own, shorter
 /// deadline, so this one ends those who do not send what they began.
@@ -53,6 +54,14 @@ impl Observer for Watch {
     fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
         self.0.metrics.observe(took);
         self.0.metrics.count_decisions(decided);
+    }
+
+    fn denied(&self, parts: &[Part], verdict: &Verdict) {
+        for (part, decided) in parts.iter().zip(verdict.rules()) {
+            if denies(decided) {
+                self.0.denials.note(part.rule(), part.key());
+            }
+        }
     }
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {
