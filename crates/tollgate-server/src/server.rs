@@ -183,7 +183,7 @@ impl Server {
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
         let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
-        let (router, health) = grpc::router(envoy).await;
+        let (router, health) = grpc::router(&app, envoy).await;
         let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
         let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
         tokio::select! {
