@@ -77,5 +77,6 @@ if command -v envoy > /dev/null; then
 fi
 if command -v promtool > /dev/null; then
   promtool check rules "$root/deploy/prometheus/tollgate.rules.yaml" || fail "the alerts"
+  promtool test rules "$root/deploy/prometheus/tollgate.test.yaml" || fail "when they alert"
 fi
 say "all in order"
