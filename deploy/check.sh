@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks what is in deploy/ without a container engine: runs the RUN lines of the Dockerfile on the
 # committed sources, lays out what the image gets, and asks the binary from there; validates every
-# configuration; and, where the programs are installed, checks unit, manifests and Envoy's file.
+# configuration; and, where the programs are installed, checks unit, manifests, Envoy's file and alerts.
 #
 #   deploy/check.sh [TARGET_DIR]     where the build goes; a temporary folder unless given
 set -eu
@@ -74,5 +74,9 @@ if command -v kubectl > /dev/null; then
 fi
 if command -v envoy > /dev/null; then
   envoy --mode validate -c "$root/deploy/compose/envoy.yaml" || fail "envoy.yaml"
+fi
+if command -v promtool > /dev/null; then
+  promtool check rules "$root/deploy/prometheus/tollgate.rules.yaml" || fail "the alerts"
+  promtool test rules "$root/deploy/prometheus/tollgate.test.yaml" || fail "when they alert"
 fi
 say "all in order"

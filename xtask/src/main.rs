@@ -1,10 +1,11 @@
 //! The commands of this repository: `cargo xtask setup | lint | test | loom | chaos |
-//! scenario | plots | protos | fuzz | bench`.
+//! docs | scenario | plots | protos | fuzz | bench`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to its user")]
 
 mod bench;
 mod chaos;
+mod docs;
 mod fuzz;
 #[cfg(test)]
 mod guarantees;
@@ -29,6 +30,7 @@ Usage: cargo xtask COMMAND
   chaos   kill, stop, fill and cut off Redis under load (part of test)
   scenario
           run three replicas under one limit, and draw docs/img/scenario.svg
+  docs    write docs/metrics.md from what the service answers
   plots   draw the plots of docs/algorithms.md
   protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["loom"] => test::loom().map(|_| ()),
         ["chaos"] => chaos::run(),
+        ["docs"] => docs::run(),
         ["scenario"] => scenario::run(),
         ["plots"] => plots::run(),
         ["protos"] => protos::run(),

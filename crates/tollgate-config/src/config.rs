@@ -12,6 +12,7 @@ use tollgate_core::RuleSet;
 use crate::decode::{Decoder, collide};
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
+use crate::log::LogConfig;
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
 use crate::rules_from::RulesFrom;
@@ -41,6 +42,8 @@ pub struct Config {
     pub rules_from: RulesFrom,
     /// Where the service keeps the last rules, for when their source is away.
     pub state_dir: Option<PathBuf>,
+    /// What the service logs of callers.
+    pub log: LogConfig,
     /// The rules; at least one in a configuration file, unless they come from elsewhere.
     pub rules: RuleSet,
     /// The id of `rules`.

@@ -12,6 +12,7 @@ mod exceptions;
 mod failure;
 mod fields;
 mod listen;
+mod log;
 mod matching;
 mod path;
 mod proxies;
@@ -35,6 +36,7 @@ use crate::decode::fields::{Fields, Shape};
 pub(crate) use crate::decode::listen::collide;
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::ConfigWarnings;
+use crate::log::LogConfig;
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
 use crate::rules_from::RulesFrom;
@@ -55,12 +57,14 @@ const FILE: Shape = Shape {
         "admin_tokens",
         "rules_from",
         "state_dir",
+        "log",
         "rules",
     ],
     synonyms: &[
         ("tokens", "admin_tokens"),
         ("rules_source", "rules_from"),
         ("data_dir", "state_dir"),
+        ("logging", "log"),
         ("limits", "rules"),
         ("server", "listen"),
         ("redis", "store"),
@@ -84,6 +88,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &breaker::BREAKER,
     &redis::TLS,
     &rls::ENVOY,
+    &log::LOG,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -143,6 +148,10 @@ impl<'f> Decoder<'f> {
             None => Some(RulesFrom::Config),
         };
         let state_dir = self.optional_path(&fields, "state_dir");
+        let log = match fields.value("log", self) {
+            Some(node) => self.log(node),
+            None => Some(LogConfig::default()),
+        };
         // Rules from elsewhere may be the only ones.
         let is_elsewhere = fields.entry("rules_from").is_some();
         let rules = match fields.entry("rules") {
@@ -158,6 +167,7 @@ impl<'f> Decoder<'f> {
             admin_tokens: admin_tokens?,
             rules_from: rules_from?,
             state_dir: state_dir?,
+            log: log?,
             rules: rules?,
             rules_id,
             file: None,

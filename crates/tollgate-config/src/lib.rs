@@ -38,6 +38,7 @@ mod config;
 mod decode;
 mod envoy;
 mod error;
+mod log;
 mod mistake;
 mod redis;
 mod render;
@@ -57,6 +58,7 @@ pub use crate::envoy::{
     EnvoyUnit, Metadata,
 };
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::log::{LogConfig, LoggedKeys};
 pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
 pub use crate::rules_from::{HttpUrl, RulesFrom};

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::{Config, EnvoyConfig, RulesFrom};
+use tollgate_config::{Config, EnvoyConfig, LogConfig, RulesFrom};
 use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
@@ -77,6 +77,9 @@ fn dump(config: &Config) -> String {
         writeln!(text, "{:?}\n{:?}\n{:?}", config.tls, config.admin_tokens, config.rules_from)
             .unwrap();
         writeln!(text, "state_dir {:?}", config.state_dir).unwrap();
+    }
+    if config.log != LogConfig::default() {
+        writeln!(text, "{:?}", config.log).unwrap();
     }
     if config.envoy != EnvoyConfig::default() {
         writeln!(text, "{:?}", config.envoy).unwrap();

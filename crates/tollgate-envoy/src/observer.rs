@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{CheckError, Verdict};
+use tollgate::{CheckError, Part, Verdict};
 use tonic::Code;
 
 /// Watches what is decided, to count it. Every method does nothing unless implemented.
@@ -10,6 +10,11 @@ pub trait Observer: Send + Sync + 'static {
     /// A request was checked, and its hits were spent if it may pass.
     fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
         let _ = (decided, took);
+    }
+
+    /// A check of `parts`, of which the verdict speaks in the same order, was denied.
+    fn denied(&self, parts: &[Part], verdict: &Verdict) {
+        let _ = (parts, verdict);
     }
 
     /// The store was asked for something that decides nothing: a look, or a refund.

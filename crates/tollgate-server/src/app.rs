@@ -10,6 +10,7 @@ use tollgate_config::Config;
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
+use crate::denials::{Denials, denies};
 use crate::live::{Live, RulesInForce};
 use crate::metrics::Metrics;
 use crate::tokens::Tokens;
@@ -29,6 +30,7 @@ pub(crate) struct App {
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
+    pub(crate) denials: Denials,
     stopping: watch::Sender<bool>,
 }
 
@@ -69,6 +71,7 @@ impl App {
             trusted_proxies,
             metrics,
             hints: Hints::default(),
+            denials: Denials::new(config.log.keys),
             stopping: watch::Sender::new(false),
         }
     }
@@ -84,6 +87,7 @@ impl App {
         let checked = self.limiter.check_n(attributes, cost).await;
         self.metrics.observe(start.elapsed());
         self.metrics.count_decisions(checked.as_ref());
+        self.note_denials(attributes, checked.as_ref().ok());
         checked
     }
 
@@ -97,6 +101,7 @@ impl App {
         self.hint(attributes);
         let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
         self.metrics.count_acquisition(acquired.as_ref());
+        self.note_denials(attributes, acquired.as_ref().ok().map(Acquisition::verdict));
         acquired
     }
 
@@ -112,7 +117,19 @@ impl App {
         let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
         self.metrics.observe(start.elapsed());
         self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
+        self.note_denials(attributes, reserved.as_ref().ok().map(Reservation::verdict));
         reserved
+    }
+
+    /// Notes which buckets denied, for the next summary in the log.
+    fn note_denials(&self, attributes: &Attributes, verdict: Option<&Verdict>) {
+        let Some(verdict) = verdict.filter(|verdict| !verdict.is_allowed()) else { return };
+        for decided in verdict.rules().iter().filter(|decided| denies(decided)) {
+            let rule = decided.rule();
+            let key =
+                rule.bucket_key(attributes, &decided.quota().unwrap_or_else(|| *rule.quota()));
+            self.denials.note(rule, &key);
+        }
     }
 
     fn hint(&self, attributes: &Attributes) {

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use ::http::StatusCode;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use tokio::time::timeout;
-use tollgate::{CheckError, Verdict};
+use tollgate::{CheckError, Part, Verdict};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tollgate_envoy::{Health, Observer, RateLimiter, routes};
 use tonic::{Code, Status};
 
 use crate::app::App;
+use crate::denials::denies;
+use crate::metrics::Listener;
 
 /// How long a request may take to arrive and to be answered. The store has its own, shorter
 /// deadline, so this one ends those who do not send what they began.
@@ -30,10 +32,19 @@ pub(crate) fn service(app: &Arc<App>, limits: &EnvoyLimits, config: EnvoyConfig)
     service
 }
 
-pub(crate) async fn router(service: RateLimiter) -> (Router, Health) {
+pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Health) {
     let (routes, health) = routes(service).await;
-    let router = routes.prepare().into_axum_router().layer(middleware::from_fn(in_time));
+    let router = routes
+        .prepare()
+        .into_axum_router()
+        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(Arc::clone(app), count_in_flight));
     (router, health)
+}
+
+async fn count_in_flight(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let _in_flight = app.metrics.begin(Listener::Grpc);
+    next.run(request).await
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
@@ -53,6 +64,14 @@ impl Observer for Watch {
     fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
         self.0.metrics.observe(took);
         self.0.metrics.count_decisions(decided);
+    }
+
+    fn denied(&self, parts: &[Part], verdict: &Verdict) {
+        for (part, decided) in parts.iter().zip(verdict.rules()) {
+            if denies(decided) {
+                self.0.denials.note(part.rule(), part.key());
+            }
+        }
     }
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {

@@ -18,6 +18,7 @@ use axum::response::Response;
 use axum::routing::{any, post};
 
 use crate::app::App;
+use crate::metrics::Listener;
 
 pub(crate) use self::exchange::receive;
 pub(crate) use self::problem::Problem;
@@ -61,6 +62,7 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let path = request.uri().path();
     let known = ALL.into_iter().find(|(known, _)| *known == path);
     let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
+    let _in_flight = app.metrics.begin(Listener::Http);
     let response = next.run(request).await;
     app.metrics.count_request(endpoint, response.status());
     response

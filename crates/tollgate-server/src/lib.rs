@@ -51,6 +51,7 @@ mod answer;
 mod app;
 mod backend;
 mod client;
+mod denials;
 mod error;
 mod grpc;
 mod http;

@@ -4,6 +4,7 @@
 
 mod decisions;
 mod durations;
+mod in_flight;
 mod memory;
 mod store_state;
 
@@ -23,8 +24,11 @@ use tollgate::{
 
 use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
+use self::in_flight::Listeners;
 use self::memory::MemoryUse;
 use self::store_state::StoreState;
+
+pub(crate) use self::in_flight::{InFlight, Listener};
 
 /// All metrics of one service.
 pub(crate) struct Metrics {
@@ -33,6 +37,7 @@ pub(crate) struct Metrics {
     renewal: Renewal,
     durations: Arc<Durations>,
     requests: Family<RequestLabels, Counter>,
+    in_flight: Listeners,
     store_errors: Family<StoreErrorLabels, Counter>,
 }
 
@@ -96,6 +101,7 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&durations)));
         let requests = Family::default();
         registry.register("requests", "Requests answered", requests.clone());
+        let in_flight = Listeners::new(&mut registry);
         let store_errors = Family::<StoreErrorLabels, Counter>::default();
         for kind in STORE_ERRORS {
             store_errors.get_or_create(&StoreErrorLabels { kind: kind.as_str() }).inc_by(0);
@@ -110,7 +116,7 @@ impl Metrics {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
         let renewal = Renewal::default();
-        Self { registry, decisions, renewal, durations, requests, store_errors }
+        Self { registry, decisions, renewal, durations, requests, in_flight, store_errors }
     }
 
     /// Adds what another part of the service tells of itself.
@@ -163,6 +169,11 @@ impl Metrics {
         if let Some(kind) = failure.map(StoreErrorKind::as_str) {
             self.store_errors.get_or_create(&StoreErrorLabels { kind }).inc();
         }
+    }
+
+    /// Counts a request as in flight until what is returned is dropped.
+    pub(crate) fn begin(&self, listener: Listener) -> InFlight {
+        self.in_flight.begin(listener)
     }
 
     /// Counts a request that was answered.

@@ -183,14 +183,15 @@ impl Server {
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
         let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
-        let (router, health) = grpc::router(envoy).await;
+        let (router, health) = grpc::router(&app, envoy).await;
         let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
         let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
         tokio::select! {
             () = shutdown => {}
-            // Neither ends by itself.
+            // None of these ends by itself.
             () = live::follow(&app.live, reload.heard()) => {}
             () = reload::refresh(listeners, &app.tokens, reload.heard()) => {}
+            () = app.denials.report_regularly() => {}
         }
         app.stop();
         tracing::info!("stopping, finishing requests in flight");
@@ -212,6 +213,7 @@ impl Server {
                 "requests in flight took too long and were given up"
             );
         }
+        app.denials.report();
         app.live.keep().await;
         // What callers had taken who went away is on its way back to the store.
         let _ = timeout(GIVE_BACK_TIMEOUT, app.limiter.given_back()).await;
