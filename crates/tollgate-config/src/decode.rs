@@ -4,12 +4,14 @@ mod address;
 mod algorithm;
 mod breaker;
 mod cost;
+mod denial;
 mod doubt;
 mod duration;
 pub(crate) mod envoy;
 mod exceptions;
 mod failure;
 mod fields;
+mod headers;
 mod listen;
 mod matching;
 mod proxies;
@@ -24,6 +26,7 @@ mod store;
 
 use std::ops::Range;
 
+use crate::answers::{DenialConfig, HeadersConfig};
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
 pub(crate) use crate::decode::listen::collide;
@@ -36,12 +39,14 @@ use crate::tree::Node;
 
 const FILE: Shape = Shape {
     what: "the file",
-    fields: &["listen", "store", "trusted_proxies", "envoy", "rules"],
+    fields: &["listen", "store", "trusted_proxies", "envoy", "headers", "denial", "rules"],
     synonyms: &[
         ("limits", "rules"),
         ("server", "listen"),
         ("redis", "store"),
         ("proxies", "trusted_proxies"),
+        ("denials", "denial"),
+        ("rejection", "denial"),
     ],
 };
 
@@ -54,6 +59,8 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &breaker::BREAKER,
     &redis::TLS,
     &rls::ENVOY,
+    &headers::HEADERS,
+    &denial::DENIAL,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -100,12 +107,22 @@ impl<'f> Decoder<'f> {
             Some(node) => self.envoy(node),
             None => Some(EnvoyConfig::default()),
         };
+        let headers = match fields.value("headers", self) {
+            Some(node) => self.headers(node),
+            None => Some(HeadersConfig::default()),
+        };
+        let denial = match fields.value("denial", self) {
+            Some(node) => self.denial(node),
+            None => Some(DenialConfig::default()),
+        };
         let rules = self.rules(&fields);
         Some(Config {
             listen: listen?,
             store: store?,
             trusted_proxies,
             envoy: envoy?,
+            headers: headers?,
+            denial: denial?,
             rules: rules?,
             envoy_limits: EnvoyLimits::default(),
             warnings: ConfigWarnings::default(),

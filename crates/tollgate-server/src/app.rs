@@ -8,6 +8,7 @@ use tollgate::{Acquisition, Attributes, CheckError, Cost, Limiter, Reservation, 
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
+use crate::edge::Edge;
 use crate::metrics::Metrics;
 
 /// The state of one service.
@@ -17,6 +18,7 @@ pub(crate) struct App {
     pub(crate) backend: Backend,
     pub(crate) client_ip: ClientIp,
     pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) edge: Edge,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     stopping: watch::Sender<bool>,
@@ -35,13 +37,19 @@ pub(crate) struct Hints {
 struct Once(AtomicBool);
 
 impl App {
-    pub(crate) fn new(limiter: Limiter, backend: Backend, trusted_proxies: Vec<IpNet>) -> Self {
+    pub(crate) fn new(
+        limiter: Limiter,
+        backend: Backend,
+        trusted_proxies: Vec<IpNet>,
+        edge: Edge,
+    ) -> Self {
         let metrics = Metrics::new(&limiter, backend.memory());
         Self {
             limiter,
             backend,
             client_ip: ClientIp::new().trust(trusted_proxies.iter().copied()),
             trusted_proxies,
+            edge,
             metrics,
             hints: Hints::default(),
             stopping: watch::Sender::new(false),

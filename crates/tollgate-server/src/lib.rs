@@ -47,6 +47,7 @@ mod admin;
 mod answer;
 mod app;
 mod backend;
+mod edge;
 mod error;
 mod grpc;
 mod http;

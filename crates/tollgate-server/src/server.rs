@@ -18,6 +18,7 @@ use tollgate_envoy::RateLimiter;
 use crate::accept::Bounds;
 use crate::app::App;
 use crate::backend::Backend;
+use crate::edge::Edge;
 use crate::error::ServeError;
 use crate::{accept, admin, grpc, http};
 
@@ -95,7 +96,8 @@ impl Server {
             None => (None, None),
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
-        let app = Arc::new(App::new(limiter, backend, config.trusted_proxies.clone()));
+        let app =
+            Arc::new(App::new(limiter, backend, config.trusted_proxies.clone(), Edge::new(config)));
         let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
         let drain_timeout = DRAIN_TIMEOUT;
         Ok(Self { http, grpc, admin, http_addr, grpc_addr, admin_addr, envoy, drain_timeout, app })

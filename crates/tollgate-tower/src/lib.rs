@@ -27,7 +27,7 @@
 //!    [`FailurePolicy::Closed`](tollgate::FailurePolicy::Closed), with 503. Under the other
 //!    policies a request passes, or is limited by this process alone, while the store is away.
 //! 7. The default answer is `application/problem+json`, see [`ProblemResponse`]; set another by
-//!    [`RateLimitLayer::on_rejection`]. None of the texts tells anything of keys or the store.
+//!    [`RateLimitLayer::on_rejection`], for instance a [`DenialResponse`]. None of the texts tells anything of keys or the store.
 //! 8. Every limited response, allowed or denied, carries the [`headers`] of its limits, unless the
 //!    service or an inner layer has set them.
 //! 9. Every response of the service and every denial carries the [`Verdict`](tollgate::Verdict) in
@@ -183,6 +183,7 @@ pub mod client_ip;
 pub mod headers;
 
 mod body;
+mod denial;
 mod extractor;
 mod future;
 mod grpc;
@@ -197,6 +198,7 @@ pub use ipnet::IpNet;
 
 pub use crate::body::PermitBody;
 pub use crate::client_ip::ClientIp;
+pub use crate::denial::{DenialBody, DenialResponse};
 pub use crate::extractor::Extractor;
 pub use crate::future::ResponseFuture;
 pub use crate::grpc::GrpcRejection;

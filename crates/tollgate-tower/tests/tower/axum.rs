@@ -106,6 +106,7 @@ async fn an_axum_service_limits_its_clients_end_to_end() {
             "x-ratelimit-limit: 2\n",
             "x-ratelimit-remaining: 0\n",
             "x-ratelimit-reset: 6\n",
+            "x-ratelimit-rule: per-ip\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"#,
