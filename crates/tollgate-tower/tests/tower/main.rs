@@ -4,6 +4,7 @@
 
 mod asynchronous;
 mod axum;
+mod denial;
 mod examples;
 mod extractor;
 mod grpc;
