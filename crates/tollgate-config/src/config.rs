@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use tollgate_core::RuleSet;
 
+use crate::answers::{DenialConfig, HeadersConfig};
 use crate::decode::{Decoder, collide};
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
@@ -32,6 +33,10 @@ pub struct Config {
     pub store: StoreConfig,
     /// How Envoy is answered.
     pub envoy: EnvoyConfig,
+    /// Which headers tell a client about its limits.
+    pub headers: HeadersConfig,
+    /// How a denial is answered.
+    pub denial: DenialConfig,
     /// Whose word on the client's address counts; a single address is a /32 or a /128.
     pub trusted_proxies: Vec<IpNet>,
     /// The certificates of the listeners.

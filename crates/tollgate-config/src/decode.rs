@@ -5,12 +5,14 @@ mod admin_tokens;
 mod algorithm;
 mod breaker;
 mod cost;
+mod denial;
 mod doubt;
 mod duration;
 pub(crate) mod envoy;
 mod exceptions;
 mod failure;
 mod fields;
+mod headers;
 mod listen;
 mod log;
 mod matching;
@@ -31,6 +33,7 @@ use std::ops::Range;
 
 use tollgate_core::RuleSet;
 
+use crate::answers::{DenialConfig, HeadersConfig};
 use crate::config::{Config, Listen};
 use crate::decode::fields::{Fields, Shape};
 pub(crate) use crate::decode::listen::collide;
@@ -53,6 +56,8 @@ const FILE: Shape = Shape {
         "store",
         "trusted_proxies",
         "envoy",
+        "headers",
+        "denial",
         "tls",
         "admin_tokens",
         "rules_from",
@@ -69,6 +74,8 @@ const FILE: Shape = Shape {
         ("server", "listen"),
         ("redis", "store"),
         ("proxies", "trusted_proxies"),
+        ("denials", "denial"),
+        ("rejection", "denial"),
     ],
 };
 
@@ -89,6 +96,8 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &redis::TLS,
     &rls::ENVOY,
     &log::LOG,
+    &headers::HEADERS,
+    &denial::DENIAL,
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
@@ -135,6 +144,14 @@ impl<'f> Decoder<'f> {
             Some(node) => self.envoy(node),
             None => Some(EnvoyConfig::default()),
         };
+        let headers = match fields.value("headers", self) {
+            Some(node) => self.headers(node),
+            None => Some(HeadersConfig::default()),
+        };
+        let denial = match fields.value("denial", self) {
+            Some(node) => self.denial(node),
+            None => Some(DenialConfig::default()),
+        };
         let tls = match fields.value("tls", self) {
             Some(node) => self.listener_tls(node),
             None => Some(Tls::default()),
@@ -168,6 +185,8 @@ impl<'f> Decoder<'f> {
             rules_from: rules_from?,
             state_dir: state_dir?,
             log: log?,
+            headers: headers?,
+            denial: denial?,
             rules: rules?,
             rules_id,
             file: None,

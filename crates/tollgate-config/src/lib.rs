@@ -34,6 +34,7 @@
 //! read by the rules of version 1.2 with three exceptions, all of them errors: a field that is given
 //! twice, a tag, and a second document. Text need not be quoted: `NO` is the text NO.
 
+mod answers;
 mod config;
 mod decode;
 mod envoy;
@@ -52,6 +53,7 @@ mod tree;
 
 pub use ipnet::IpNet;
 
+pub use crate::answers::{DenialConfig, DenialContent, HeadersConfig, IetfDraft, ResetUnit};
 pub use crate::config::{Config, Listen};
 pub use crate::envoy::{
     EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,

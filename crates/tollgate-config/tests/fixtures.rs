@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::{Config, EnvoyConfig, LogConfig, RulesFrom};
+use tollgate_config::{Config, DenialConfig, EnvoyConfig, HeadersConfig, LogConfig, RulesFrom};
 use tollgate_core::{CostRule, Matcher, Treatment};
 
 #[test]
@@ -32,7 +32,7 @@ fn good_files_give_what_they_say() {
     let count = compare("fixtures/good", |path| {
         dump(&Config::read(path).unwrap_or_else(|errors| panic!("{errors}")))
     });
-    assert!(count >= 22, "{count} files");
+    assert!(count >= 24, "{count} files");
 }
 
 /// Compares every file of a directory with its `.expected` file, and returns how many there were.
@@ -83,6 +83,12 @@ fn dump(config: &Config) -> String {
     }
     if config.envoy != EnvoyConfig::default() {
         writeln!(text, "{:?}", config.envoy).unwrap();
+    }
+    if config.headers != HeadersConfig::default() {
+        writeln!(text, "{:?}", config.headers).unwrap();
+    }
+    if config.denial != DenialConfig::default() {
+        writeln!(text, "{:?}", config.denial).unwrap();
     }
     let mut rules: Vec<_> = config.rules.iter().collect();
     rules.sort_by_key(|rule| (rule.domain(), rule.name()));

@@ -394,7 +394,7 @@ async fn a_server_that_wants_a_password_says_so_and_is_not_asked_again_and_again
     let store = RedisStore::builder(server.url()).timeout(Duration::from_millis(500));
     let _ = server.command(&["CONFIG", "SET", "requirepass", "right"]).unwrap();
     let error = store.clone().connect().await.unwrap_err();
-    assert_eq!(error.kind(), tollgate_core::StoreErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("NOAUTH"), "{error}");
     let lazy = store.connect_lazily().unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -11,6 +11,7 @@ use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
 use crate::denials::{Denials, denies};
+use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
 use crate::metrics::Metrics;
 use crate::tokens::Tokens;
@@ -28,6 +29,7 @@ pub(crate) struct App {
     pub(crate) backend: Backend,
     pub(crate) client_ip: ClientIp,
     pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) edge: Edge,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     pub(crate) denials: Denials,
@@ -69,6 +71,7 @@ impl App {
             backend,
             client_ip: ClientIp::new().trust(trusted_proxies.iter().copied()),
             trusted_proxies,
+            edge: Edge::new(config),
             metrics,
             hints: Hints::default(),
             denials: Denials::new(config.log.keys),

@@ -52,6 +52,7 @@ mod app;
 mod backend;
 mod client;
 mod denials;
+mod edge;
 mod error;
 mod grpc;
 mod http;

@@ -1,4 +1,4 @@
-//! The nginx recipe of `docs/forward-auth.md`, run by a real nginx. Its clients need several
+//! The recipe of `examples/nginx`, run by a real nginx. Its clients need several
 //! loopback addresses, which only Linux has without further ado.
 
 #![cfg(target_os = "linux")]

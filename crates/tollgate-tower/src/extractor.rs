@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
@@ -64,10 +67,14 @@ enum Source {
     Method,
     Host,
     Header(HeaderName),
+    Constant(Cow<'static, str>),
     Custom(Arc<Custom>),
+    Async(Arc<AsyncCustom>),
 }
 
 type Custom = dyn Fn(&Parts) -> Option<String> + Send + Sync;
+type AsyncCustom = dyn Fn(Parts) -> AsyncValue + Send + Sync;
+type AsyncValue = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
 impl Extractor {
     /// Makes an extractor of no attributes, in the domain `default`.
@@ -129,7 +136,55 @@ impl Extractor {
         self.set(attribute, Source::Custom(Arc::new(value)))
     }
 
-    /// Makes the attributes of a request.
+    /// Adds `attribute`, what the future of `value` makes of a copy of the request's head; absent if
+    /// that is `None`.
+    ///
+    /// For what has to be looked up, such as the account of a token. The request waits for it before
+    /// it is judged, so it should be quick and have a deadline of its own. The closure also suits an
+    /// extractor of axum, which needs `&mut Parts`:
+    ///
+    /// ```
+    /// use axum::extract::{FromRequestParts, RawQuery};
+    /// use tollgate_tower::Extractor;
+    ///
+    /// let extractor = Extractor::default().with_async("query", |mut request| async move {
+    ///     let RawQuery(query) = RawQuery::from_request_parts(&mut request, &()).await.ok()?;
+    ///     query
+    /// });
+    /// # let _ = extractor;
+    /// ```
+    pub fn with_async<F, T>(self, attribute: impl Into<Cow<'static, str>>, value: F) -> Self
+    where
+        F: Fn(Parts) -> T + Send + Sync + 'static,
+        T: Future<Output = Option<String>> + Send + 'static,
+    {
+        let value = move |request| -> AsyncValue { Box::pin(value(request)) };
+        self.set(attribute, Source::Async(Arc::new(value)))
+    }
+
+    /// Adds `attribute`, the same for every request.
+    pub fn constant(
+        self,
+        attribute: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.set(attribute, Source::Constant(value.into()))
+    }
+
+    /// Adds `route`, the path of axum's route as it was written, such as `/users/{id}`; absent if no
+    /// route matched.
+    ///
+    /// It is the same however the path was sent, and has as many values as there are routes. The
+    /// layer has to be added by `Router::layer` or `Router::route_layer`.
+    #[cfg(feature = "axum")]
+    pub fn route(self) -> Self {
+        self.with("route", |request| {
+            let route = request.extensions.get::<axum::extract::MatchedPath>()?;
+            Some(route.as_str().to_owned())
+        })
+    }
+
+    /// Makes the attributes of a request, but for those of [`with_async`](Self::with_async).
     pub fn attributes(&self, request: &Parts) -> Attributes {
         let mut attributes = Attributes::new();
         if let Some(domain) = &self.domain {
@@ -141,6 +196,28 @@ impl Extractor {
             }
         }
         attributes
+    }
+
+    /// Tells whether there are attributes that take time.
+    pub(crate) fn is_async(&self) -> bool {
+        self.sources.iter().any(|(_, source)| matches!(source, Source::Async(_)))
+    }
+
+    /// Adds the attributes that take time, one after the other.
+    pub(crate) async fn complete(&self, attributes: &mut Attributes, request: &Parts) {
+        for (name, source) in &self.sources {
+            let Source::Async(value) = source else { continue };
+            if let Some(value) = value(request.clone()).await {
+                attributes.insert(name.clone(), value);
+            }
+        }
+    }
+
+    /// Returns the client's address, ungrouped, if `ip` is made from it.
+    pub(crate) fn address(&self, request: &Parts) -> Option<IpAddr> {
+        let (_, source) = self.sources.iter().find(|(name, _)| name == "ip")?;
+        let Source::Ip(client_ip) = source else { return None };
+        Some(client_ip.resolve(peer_addr::of(&request.extensions)?, &request.headers))
     }
 
     /// Tells whether `ip` is made from the peer's address.
@@ -179,7 +256,9 @@ impl Source {
                 let value = request.headers.get(name)?;
                 Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
             }
+            Self::Constant(value) => Some(value.clone().into_owned()),
             Self::Custom(value) => value(request),
+            Self::Async(_) => None,
         }
     }
 }
@@ -204,7 +283,9 @@ impl fmt::Debug for Source {
             Self::Method => f.write_str("Method"),
             Self::Host => f.write_str("Host"),
             Self::Header(name) => f.debug_tuple("Header").field(name).finish(),
+            Self::Constant(value) => f.debug_tuple("Constant").field(value).finish(),
             Self::Custom(_) => f.write_str("Custom"),
+            Self::Async(_) => f.write_str("Async"),
         }
     }
 }

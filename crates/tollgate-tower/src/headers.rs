@@ -11,6 +11,10 @@
 //! | `X-RateLimit-Reset` | all | seconds until that rule's bucket is full |
 //! | `RateLimit-Policy` | all | every rule that applies: its burst `q` and the seconds `w` that refill it |
 //! | `RateLimit` | all | the units left `r`, and `t`, the seconds to spread them over |
+//! | `X-RateLimit-Rule` | denials | the name of the rule that denied |
+//!
+//! [`HeaderFormat`] chooses: each of the last three lines can be left out or written in another
+//! way, and `X-RateLimit-Reset` can be a point in time.
 //!
 //! All seconds are counted from now and rounded up, so that a client that waits them is never
 //! early. The wait of a denial is at least 1 even if it is a millisecond: `Retry-After: 0` invites
@@ -24,7 +28,7 @@
 //!
 //! # RateLimit and RateLimit-Policy
 //!
-//! Both follow draft 11 of
+//! By default both follow draft 11 of
 //! [RateLimit header fields for HTTP](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
 //! which is still moving: the version is named by [`RateLimitDraft`], and another one does not
 //! replace it silently. A quota is put into its terms like this:
@@ -40,12 +44,24 @@
 //! - On an allowance every enforced rule is listed. On a denial only those that denied are, since
 //!   the others are not what the client waits for, and `t` is never later than `Retry-After`.
 //!
+//! The older drafts know one limit at a time, that of the most restrictive rule, and no names:
+//!
+//! | | by draft 06 | by draft 07 |
+//! | --- | --- | --- |
+//! | the limit | `RateLimit-Limit: 5` | `RateLimit: limit=5, remaining=3, reset=6` |
+//! | what is left | `RateLimit-Remaining: 3` | |
+//! | until it is full | `RateLimit-Reset: 6` | |
+//! | every rule | `RateLimit-Policy: 5;w=15` | `RateLimit-Policy: 5;w=15` |
+//!
+//! There the reset is the time until the bucket is full, and on a denial no later than
+//! `Retry-After`. A rule that counts requests in flight or blocks has no window and so no policy.
+//!
 //! # Headers that are already there
 //!
 //! A group of headers that the response already has is left as it is: the inner service, an inner
 //! layer or a rejection of your own has the last word. The groups are `Retry-After`, the three
-//! `X-RateLimit-*`, and `RateLimit` with `RateLimit-Policy`; they are not mixed, so that numbers of
-//! two limits never stand in one group.
+//! `X-RateLimit-*` with numbers, all that begin with `RateLimit`, and `X-RateLimit-Rule`; they are
+//! not mixed, so that numbers of two limits never stand in one group.
 //!
 //! # Examples
 //!
@@ -73,7 +89,11 @@
 //! # }
 //! ```
 
+mod draft_07;
 mod draft_11;
+mod format;
+#[cfg(test)]
+mod golden;
 #[cfg(test)]
 mod tests;
 
@@ -82,11 +102,17 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tollgate::Verdict;
 
+pub use self::format::{HeaderFormat, RateLimitDraft, Reset};
+
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RATELIMIT_RULE: HeaderName = HeaderName::from_static("x-ratelimit-rule");
 
 /// Writes the headers of `verdict` in the default format.
 ///
@@ -104,105 +130,15 @@ pub fn write_retry_after(wait: Duration, headers: &mut HeaderMap) {
     }
 }
 
-/// A version of the IETF draft of `RateLimit` and `RateLimit-Policy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RateLimitDraft {
-    /// `draft-ietf-httpapi-ratelimit-headers-11` of May 2026: lists of quoted policy names with the
-    /// parameters `q` and `w`, `r` and `t`.
-    Draft11,
-}
-
-/// Which headers are written.
-///
-/// The default is all of them, by draft 11.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate_tower::headers::{HeaderFormat, RateLimitDraft};
-///
-/// let standard_only = HeaderFormat::new().with_legacy(false);
-/// assert_eq!(standard_only.draft(), Some(RateLimitDraft::Draft11));
-/// assert!(!standard_only.legacy());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use]
-pub struct HeaderFormat {
-    draft: Option<RateLimitDraft>,
-    legacy: bool,
-}
-
-impl HeaderFormat {
-    /// Makes the default format.
-    pub const fn new() -> Self {
-        Self { draft: Some(RateLimitDraft::Draft11), legacy: true }
-    }
-
-    /// Sets the draft by which `RateLimit` and `RateLimit-Policy` are written; `None` leaves them
-    /// out.
-    pub const fn with_draft(mut self, draft: Option<RateLimitDraft>) -> Self {
-        self.draft = draft;
-        self
-    }
-
-    /// Sets whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are written.
-    pub const fn with_legacy(mut self, legacy: bool) -> Self {
-        self.legacy = legacy;
-        self
-    }
-
-    /// Returns the draft by which `RateLimit` and `RateLimit-Policy` are written.
-    pub const fn draft(&self) -> Option<RateLimitDraft> {
-        self.draft
-    }
-
-    /// Tells whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` are written.
-    pub const fn legacy(&self) -> bool {
-        self.legacy
-    }
-
-    /// Writes the headers of `verdict`. Headers that are already there stay; see the
-    /// [module docs](self).
-    pub fn write(&self, verdict: &Verdict, headers: &mut HeaderMap) {
-        self.write_refused(verdict, verdict.retry_after(), headers);
-    }
-
-    /// Writes the headers of a request that was turned away, with the wait that its
-    /// [`Acquisition`](tollgate::Acquisition::retry_after) tells: the rules may have allowed it,
-    /// and only the delay was too long.
-    pub fn write_refused(
-        &self,
-        verdict: &Verdict,
-        wait: Option<Duration>,
-        headers: &mut HeaderMap,
-    ) {
-        let Some(decision) = verdict.decision() else { return };
-        if let Some(wait) = wait {
-            write_retry_after(wait, headers);
-        }
-        let legacy = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
-        if self.legacy && !legacy.iter().any(|name| headers.contains_key(name)) {
-            headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(decision.limit()));
-            headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(decision.remaining()));
-            let reset = whole_seconds(decision.reset_after());
-            headers.insert(X_RATELIMIT_RESET, HeaderValue::from(reset));
-        }
-        let drafted = headers.contains_key(RATELIMIT) || headers.contains_key(RATELIMIT_POLICY);
-        match self.draft {
-            Some(RateLimitDraft::Draft11) if !drafted => draft_11::write(verdict, wait, headers),
-            _ => {}
-        }
-    }
-}
-
-impl Default for HeaderFormat {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// Rounds up to whole seconds.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+/// Inserts a value that was made of numbers and of names of rules.
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    // Only a name outside of ASCII could fail here, and a rule cannot have one.
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
 }

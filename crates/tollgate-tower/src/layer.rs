@@ -1,18 +1,25 @@
 //! The layer: what is configured once and shared by all services made from it.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use tollgate::{Cost, Limiter};
+use http::response;
+use ipnet::IpNet;
+use tollgate::{Cost, Limiter, Matcher};
 use tower_layer::Layer;
 
 use crate::extractor::Extractor;
 use crate::headers::HeaderFormat;
 use crate::peer_watch::PeerWatch;
+use crate::refund::RefundIf;
 use crate::response::ProblemResponse;
 use crate::service::RateLimit;
+use crate::skip::SkipList;
 
 /// Limits the requests to the services it wraps.
 ///
@@ -35,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) headers: HeaderFormat,
     pub(crate) peers: PeerWatch,
+    pub(crate) skipped: SkipList,
+    pub(crate) refund_if: Option<RefundIf>,
 }
 
 /// What one request costs.
@@ -42,15 +51,31 @@ pub(crate) struct Settings {
 pub(crate) enum RequestCost {
     Fixed(Cost),
     Of(Arc<CostOf>),
+    Async(Arc<AsyncCostOf>),
 }
 
 type CostOf = dyn Fn(&Parts) -> Cost + Send + Sync;
+type AsyncCostOf = dyn Fn(Parts) -> Pin<Box<dyn Future<Output = Cost> + Send>> + Send + Sync;
 
 impl RequestCost {
-    pub(crate) fn of(&self, request: &Parts) -> Cost {
+    pub(crate) const fn is_async(&self) -> bool {
+        matches!(self, Self::Async(_))
+    }
+
+    /// Returns the cost if that takes no time.
+    pub(crate) fn at_once(&self, request: &Parts) -> Option<Cost> {
+        match self {
+            Self::Fixed(cost) => Some(*cost),
+            Self::Of(cost) => Some(cost(request)),
+            Self::Async(_) => None,
+        }
+    }
+
+    pub(crate) async fn of(&self, request: Parts) -> Cost {
         match self {
             Self::Fixed(cost) => *cost,
-            Self::Of(cost) => cost(request),
+            Self::Of(cost) => cost(&request),
+            Self::Async(cost) => cost(request).await,
         }
     }
 }
@@ -67,6 +92,8 @@ impl RateLimitLayer {
             max_wait: None,
             headers: HeaderFormat::default(),
             peers: PeerWatch::default(),
+            skipped: SkipList::default(),
+            refund_if: None,
         };
         Self { limiter, settings, rejection: ProblemResponse }
     }
@@ -95,6 +122,100 @@ impl<R> RateLimitLayer<R> {
         F: Fn(&Parts) -> Cost + Send + Sync + 'static,
     {
         self.settings.cost = RequestCost::Of(Arc::new(cost));
+        self
+    }
+
+    /// Sets what a request costs as [`cost_of`](Self::cost_of) does, by a future that is given a
+    /// copy of the request's head. The request waits for it before it is judged.
+    pub fn cost_of_async<F, T>(mut self, cost: F) -> Self
+    where
+        F: Fn(Parts) -> T + Send + Sync + 'static,
+        T: Future<Output = Cost> + Send + 'static,
+    {
+        self.settings.cost = RequestCost::Async(Arc::new(move |request| Box::pin(cost(request))));
+        self
+    }
+
+    /// Gives the requests of a route the attribute `route`, for rules that match or key on it. A
+    /// layer and its clones share the budget, so each route can have one of its own name:
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::routing::{get, post};
+    /// use tollgate::{Limiter, Quota, Rule};
+    /// use tollgate_tower::RateLimitLayer;
+    ///
+    /// # fn app() -> Result<Router, Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder()
+    ///     .rule(Rule::new("per-ip", Quota::from_rate("100/s".parse()?)?).with_key(["ip"]))
+    ///     .rule(
+    ///         Rule::new("exports", Quota::from_rate("5/min".parse()?)?)
+    ///             .with_match("route", ["export"])
+    ///             .with_key(["ip"]),
+    ///     )
+    ///     .build()?;
+    /// let limit = RateLimitLayer::new(limiter);
+    ///
+    /// let app = Router::new()
+    ///     .route("/export", post(|| async { "done" }).layer(limit.clone().for_route("export")))
+    ///     .route("/cart", get(|| async { "cart" }).layer(limit.for_route("cart")));
+    /// # Ok(app)
+    /// # }
+    /// # app().unwrap();
+    /// ```
+    ///
+    /// `Extractor::route`, of the feature `axum`, does it for all routes of an axum router at once.
+    pub fn for_route(mut self, route: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.extractor = self.settings.extractor.constant("route", route);
+        self
+    }
+
+    /// Lets requests that match pass unlimited and unmarked, for instance
+    /// `Matcher::new().with("path", ["/healthz", "/assets/*"])`. Of several calls each adds to the
+    /// list. A store is not asked about such a request.
+    pub fn skip(mut self, requests: Matcher) -> Self {
+        self.settings.skipped.push_matcher(requests);
+        self
+    }
+
+    /// Lets requests of clients in these networks pass unlimited and unmarked. The address is that
+    /// of the attribute `ip` before IPv6 addresses are grouped, as its [`ClientIp`](crate::ClientIp)
+    /// finds it.
+    pub fn skip_networks(mut self, networks: impl IntoIterator<Item = IpNet>) -> Self {
+        self.settings.skipped.push_networks(networks);
+        self
+    }
+
+    /// Lets requests pass unlimited and unmarked of which `predicate` is true.
+    pub fn skip_if<F>(mut self, predicate: F) -> Self
+    where
+        F: Fn(&Parts) -> bool + Send + Sync + 'static,
+    {
+        self.settings.skipped.push_predicate(Arc::new(predicate));
+        self
+    }
+
+    /// Gives a request its cost back when `predicate` is true of the head of its response, or when
+    /// the service fails. Without it what was spent stays spent.
+    ///
+    /// ```
+    /// # use tollgate::Limiter;
+    /// # use tollgate_tower::RateLimitLayer;
+    /// # let limiter = Limiter::builder().build()?;
+    /// let layer = RateLimitLayer::new(limiter)
+    ///     .refund_if(|response| response.status.is_server_error());
+    /// # let _ = layer;
+    /// # Ok::<(), tollgate::RuleError>(())
+    /// ```
+    ///
+    /// The response waits for the refund, at most for the deadline of the store, and its headers
+    /// tell what is left then. A refund that the store does not take is given up. If the store had
+    /// not answered the check either, nothing was spent there and nothing is given back.
+    pub fn refund_if<F>(mut self, predicate: F) -> Self
+    where
+        F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    {
+        self.settings.refund_if = Some(Arc::new(predicate));
         self
     }
 
@@ -142,6 +263,7 @@ impl<R> fmt::Debug for RateLimitLayer<R> {
             .field("limiter", &self.limiter)
             .field("extractor", &self.settings.extractor)
             .field("headers", &self.settings.headers)
+            .field("skipped", &self.settings.skipped)
             .finish_non_exhaustive()
     }
 }

@@ -20,21 +20,23 @@
 //!    held by the future and then by the [`PermitBody`]. They are renewed meanwhile, so a response
 //!    may outlast the lease; that is only for a process that is killed.
 //! 5. An allowed request has spent its cost before the service is called. It is not given back if
-//!    the service fails or the client goes away then; a service that wants that can
-//!    [`refund`](tollgate::Limiter::refund).
+//!    the service fails or the client goes away then, unless [`RateLimitLayer::refund_if`] says so.
 //! 6. A denial is answered with 429, a cost above the burst of a rule with 422, an attribute that
 //!    should tell the cost and does not with 400, and a store that cannot answer, where a rule is
 //!    [`FailurePolicy::Closed`](tollgate::FailurePolicy::Closed), with 503. Under the other
 //!    policies a request passes, or is limited by this process alone, while the store is away.
 //! 7. The default answer is `application/problem+json`, see [`ProblemResponse`]; set another by
-//!    [`RateLimitLayer::on_rejection`]. None of the texts tells anything of keys or the store.
+//!    [`RateLimitLayer::on_rejection`], for instance a [`DenialResponse`]. None of the texts tells anything of keys or the store.
 //! 8. Every limited response, allowed or denied, carries the [`headers`] of its limits, unless the
 //!    service or an inner layer has set them.
-//! 9. Every response of the service and every denial carries the [`Verdict`](tollgate::Verdict) in
+//! 9. A request that reaches the service carries its [`Verdict`](tollgate::Verdict) in its
+//!    extensions, for instance for axum's `Extension<Verdict>`. Every response of the service and every denial carries the [`Verdict`](tollgate::Verdict) in
 //!    its extensions, and every rejection its [`Rejection`], for layers further out that log or
 //!    count. A verdict that an inner layer has left there stays.
 //! 10. Errors of the service pass through as they are.
-//! 11. All services made from a layer or its clones share its limiter, and so the budget.
+//! 11. Requests that [`RateLimitLayer::skip`], [`skip_networks`](RateLimitLayer::skip_networks) or
+//!     [`skip_if`](RateLimitLayer::skip_if) names go straight to the service.
+//! 12. All services made from a layer or its clones share its limiter, and so the budget.
 //!
 //! # Deployment caveats
 //!
@@ -170,11 +172,15 @@
 //! Server::builder().layer(layer).add_service(greeter).serve(address).await
 //! ```
 //!
+//! `examples/tonic.rs` is a whole service. The status of a call that fails late stands in its
+//! trailers, where [`RateLimitLayer::refund_if`] does not see it.
+//!
 //! The path of a call is its method: `/helloworld.Greeter/SayHello`.
 //!
 //! # Features
 //!
-//! - `axum`: reads the peer's address from `axum::extract::ConnectInfo<SocketAddr>`.
+//! - `axum`: reads the peer's address from `axum::extract::ConnectInfo<SocketAddr>`, and the route
+//!   (`Extractor::route`).
 //!
 //! The crate leaves the features of `tollgate` alone. An application that keeps its buckets in Redis
 //! depends on `tollgate` with its feature `redis`, which is on by default there.
@@ -183,20 +189,24 @@ pub mod client_ip;
 pub mod headers;
 
 mod body;
+mod denial;
 mod extractor;
 mod future;
 mod grpc;
 mod layer;
 mod peer_addr;
 mod peer_watch;
+mod refund;
 mod rejection;
 mod response;
 mod service;
+mod skip;
 
 pub use ipnet::IpNet;
 
 pub use crate::body::PermitBody;
 pub use crate::client_ip::ClientIp;
+pub use crate::denial::{DenialBody, DenialResponse};
 pub use crate::extractor::Extractor;
 pub use crate::future::ResponseFuture;
 pub use crate::grpc::GrpcRejection;

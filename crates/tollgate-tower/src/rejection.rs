@@ -29,6 +29,13 @@ impl Rejection {
         Self { reason: Reason::Denied { verdict: Arc::new(verdict), retry_after } }
     }
 
+    /// Makes the rejection of a request that `verdict` denies, for one who asks the limiter without
+    /// the layer.
+    pub fn denied(verdict: Verdict) -> Self {
+        let retry_after = verdict.retry_after();
+        Self { reason: Reason::Denied { verdict: Arc::new(verdict), retry_after } }
+    }
+
     pub(crate) fn failed(error: CheckError) -> Self {
         Self { reason: Reason::Failed(Arc::new(error)) }
     }

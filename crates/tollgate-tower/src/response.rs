@@ -74,7 +74,15 @@ pub struct ProblemResponse;
 
 impl<B: From<String>> RejectionResponse<B> for ProblemResponse {
     fn response(&self, rejection: &Rejection, _request: &Parts) -> Response<B> {
-        let status = rejection.status();
+        Self::respond(rejection, rejection.status())
+    }
+}
+
+impl ProblemResponse {
+    pub(crate) fn respond<B: From<String>>(
+        rejection: &Rejection,
+        status: StatusCode,
+    ) -> Response<B> {
         // A body of strings and numbers cannot fail to be written; without one the status speaks.
         let body = serde_json::to_string(&Problem::of(rejection, status)).unwrap_or_default();
         let mut response = Response::new(B::from(body));
@@ -106,7 +114,7 @@ impl<'a> Problem<'a> {
                 Some(_) => "https://iana.org/assignments/http-problem-types#quota-exceeded",
                 None => "about:blank",
             },
-            title: status.canonical_reason().unwrap_or_default(),
+            title: rejection.status().canonical_reason().unwrap_or_default(),
             status: status.as_u16(),
             detail: rejection.to_string(),
             rule: rejection.rule().map(Rule::name),

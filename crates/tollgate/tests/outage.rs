@@ -374,7 +374,7 @@ async fn a_cost_above_the_share_of_this_node_may_come_back_in_a_second() {
     let limiter = builder(&remote, all("100/day", 100)).nodes(2.try_into().unwrap());
     let limiter = limiter.build().unwrap();
     remote.fail(true);
-    let denied = limiter.check_n(&Attributes::new(), tollgate::Cost::new(51)).await.unwrap();
+    let denied = limiter.check_n(&Attributes::new(), Cost::new(51)).await.unwrap();
     assert_eq!((denied.is_allowed(), denied.mode()), (false, Mode::Local));
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
 }

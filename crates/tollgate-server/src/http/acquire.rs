@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Serialize;
 use tollgate::Permit;
-use tollgate_tower::headers::HeaderFormat;
 
 use crate::answer::{Answer, millis};
 use crate::app::App;
@@ -52,7 +51,8 @@ pub(crate) async fn acquire(
     if !acquisition.is_granted() {
         let (verdict, wait) = (acquisition.verdict(), acquisition.retry_after());
         let mut headers = json_headers();
-        HeaderFormat::new().write_refused(verdict, wait, &mut headers);
+        app.edge.mark_denial(&mut headers);
+        app.edge.headers.write_refused(verdict, wait, &mut headers);
         let answer = Answer::refused(verdict, wait);
         return Ok(json(StatusCode::TOO_MANY_REQUESTS, headers, &answer));
     }
@@ -60,7 +60,7 @@ pub(crate) async fn acquire(
     let lease = permit.map(|permit| (permit.lease(), Permit::into_hold(permit)));
     let (lease_ms, lease_id) = lease.map(|(lease, hold)| (millis(lease), hold.to_string())).unzip();
     let granted = Granted { answer: Answer::waited_out(&verdict), lease_id, lease_ms };
-    Ok(json(StatusCode::OK, verdict_headers(&verdict), &granted))
+    Ok(json(StatusCode::OK, verdict_headers(&app.edge, &verdict), &granted))
 }
 
 pub(crate) async fn renew(

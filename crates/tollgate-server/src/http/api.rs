@@ -7,7 +7,7 @@ use axum::response::Response;
 use tollgate::Cost;
 
 use crate::app::App;
-use crate::http::exchange::{decided, read, told};
+use crate::http::exchange::{accepts_problem, decided, problem, read, told};
 use crate::http::problem::Problem;
 use crate::http::request::{ApiRequest, RefundRequest};
 
@@ -15,9 +15,13 @@ pub(crate) async fn check(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
+    let accepts_problem = accepts_problem(request.headers());
     let ApiRequest { attributes, cost } = read(request.into_body()).await?;
     let verdict = app.check(&attributes, cost.unwrap_or_default()).await?;
-    Ok(decided(&verdict))
+    if accepts_problem && !verdict.is_allowed() {
+        return Ok(problem(&app.edge, verdict));
+    }
+    Ok(decided(&app.edge, &verdict))
 }
 
 pub(crate) async fn peek(
@@ -26,7 +30,7 @@ pub(crate) async fn peek(
 ) -> Result<Response, Problem> {
     let ApiRequest { attributes, cost } = read(request.into_body()).await?;
     let peeked = app.limiter.peek_n(&attributes, cost.unwrap_or(Cost::ZERO)).await;
-    Ok(told(&app.answered(peeked)?))
+    Ok(told(&app.edge, &app.answered(peeked)?))
 }
 
 pub(crate) async fn refund(
@@ -40,7 +44,7 @@ pub(crate) async fn refund(
         Some(id) => app.limiter.refund_once(&attributes, cost, &id).await,
         None => app.limiter.refund(&attributes, cost).await,
     };
-    Ok(told(&app.answered(refunded)?))
+    Ok(told(&app.edge, &app.answered(refunded)?))
 }
 
 pub(crate) async fn reset(
@@ -49,5 +53,5 @@ pub(crate) async fn reset(
 ) -> Result<Response, Problem> {
     let ApiRequest { attributes, .. } = read(request.into_body()).await?;
     let reset = app.limiter.reset(&attributes).await;
-    Ok(told(&app.answered(reset)?))
+    Ok(told(&app.edge, &app.answered(reset)?))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::http::header::CONTENT_TYPE;
+use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
@@ -10,11 +10,14 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use tokio::time::timeout;
 use tollgate::Verdict;
-use tollgate_tower::headers::write_headers;
+use tollgate_tower::{DenialResponse, Rejection};
 
 use crate::answer::Answer;
+use crate::edge::Edge;
 use crate::http::problem::Problem;
 use crate::http::request::{BODY_LEN_MAX, Call};
+
+const PROBLEM: &str = "application/problem+json";
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,21 +56,46 @@ pub(crate) async fn receive(body: Body, len_max: usize) -> Result<Bytes, Problem
 }
 
 /// Answers 200 or 429, as the verdict is, with the verdict.
-pub(super) fn decided(verdict: &Verdict) -> Response {
-    let status = if verdict.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    json(status, verdict_headers(verdict), &Answer::new(verdict))
+pub(super) fn decided(edge: &Edge, verdict: &Verdict) -> Response {
+    if verdict.is_allowed() {
+        return told(edge, verdict);
+    }
+    let mut headers = json_headers();
+    write_denial_headers(edge, verdict, &mut headers);
+    json(StatusCode::TOO_MANY_REQUESTS, headers, &Answer::new(verdict))
+}
+
+/// Answers 429 with a problem document that the caller can pass on to its client.
+pub(super) fn problem(edge: &Edge, verdict: Verdict) -> Response {
+    let mut headers = HeaderMap::new();
+    write_denial_headers(edge, &verdict, &mut headers);
+    let mut response: Response = DenialResponse::new().respond(&Rejection::denied(verdict));
+    response.headers_mut().extend(headers);
+    response
+}
+
+/// Tells whether the caller would have a problem document in place of a verdict.
+pub(super) fn accepts_problem(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = values.flat_map(|value| value.split(','));
+    types.any(|one| one.split(';').next().unwrap_or_default().trim() == PROBLEM)
 }
 
 /// Answers 200 with a verdict that tells what is there.
-pub(super) fn told(verdict: &Verdict) -> Response {
-    json(StatusCode::OK, verdict_headers(verdict), &Answer::new(verdict))
+pub(super) fn told(edge: &Edge, verdict: &Verdict) -> Response {
+    json(StatusCode::OK, verdict_headers(edge, verdict), &Answer::new(verdict))
 }
 
 /// Returns the headers of an answer in JSON, those of a verdict's limits included.
-pub(super) fn verdict_headers(verdict: &Verdict) -> HeaderMap {
+pub(super) fn verdict_headers(edge: &Edge, verdict: &Verdict) -> HeaderMap {
     let mut headers = json_headers();
-    write_headers(verdict, &mut headers);
+    edge.headers.write(verdict, &mut headers);
     headers
+}
+
+fn write_denial_headers(edge: &Edge, verdict: &Verdict, headers: &mut HeaderMap) {
+    edge.mark_denial(headers);
+    edge.headers.write(verdict, headers);
 }
 
 /// Returns the headers of an answer in JSON.

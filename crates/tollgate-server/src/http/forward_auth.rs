@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::header::FORWARDED;
-use ::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+use ::http::{HeaderMap, HeaderName, Method, Uri};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use tollgate::{Attributes, Cost};
 use tollgate_core::key;
-use tollgate_tower::headers::write_headers;
+use tollgate_tower::Rejection;
 
 use self::original::{Original, text};
 use crate::app::App;
@@ -40,11 +40,12 @@ pub(crate) async fn auth(
     };
     match app.check(&attributes, Cost::ONE).await {
         Ok(verdict) => {
-            let mut response = Response::new(Body::empty());
-            if !verdict.is_allowed() {
-                *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-            }
-            write_headers(&verdict, response.headers_mut());
+            let mut response = if verdict.is_allowed() {
+                Response::new(Body::empty())
+            } else {
+                app.edge.denial.respond(&Rejection::denied(verdict.clone()))
+            };
+            app.edge.headers.write(&verdict, response.headers_mut());
             response
         }
         Err(error) => Problem::from(error).into_headers(),

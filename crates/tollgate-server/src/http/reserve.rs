@@ -31,11 +31,11 @@ pub(crate) async fn reserve(
     let reservation = app.reserve(&attributes, cost.unwrap_or_default(), ttl).await?;
     let verdict = reservation.verdict().clone();
     if !verdict.is_allowed() {
-        return Ok(decided(&verdict));
+        return Ok(decided(&app.edge, &verdict));
     }
     let reservation_id = reservation.into_hold().as_ref().map(Hold::to_string);
     let reserved = Reserved { answer: Answer::new(&verdict), reservation_id };
-    Ok(json(StatusCode::OK, verdict_headers(&verdict), &reserved))
+    Ok(json(StatusCode::OK, verdict_headers(&app.edge, &verdict), &reserved))
 }
 
 pub(crate) async fn commit(
@@ -57,5 +57,5 @@ pub(crate) async fn cancel(
 fn settled(app: &App, settled: Result<Verdict, CheckError>) -> Result<Response, Problem> {
     let verdict = app.answered(settled);
     let verdict = verdict.map_err(|error| Problem::of_hold(error, "reservation_id"))?;
-    Ok(told(&verdict))
+    Ok(told(&app.edge, &verdict))
 }

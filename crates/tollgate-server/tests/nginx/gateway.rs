@@ -1,4 +1,4 @@
-//! An nginx of the test's own, with the configuration of `docs/forward-auth.md`.
+//! An nginx of the test's own, with the configuration of `examples/nginx`.
 
 use std::env;
 use std::fs;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const DOC: &str = include_str!("../../../../docs/forward-auth.md");
+const RECIPE: &str = include_str!("../../../../examples/nginx/tollgate.conf");
 
 /// Runs nginx until stdin ends, which it does when the test does, however that ends.
 const RUN: &str =
@@ -25,18 +26,18 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts the recipe with timeouts that a busy machine does not reach.
     pub(crate) async fn start(tollgate: SocketAddr, service: SocketAddr) -> Self {
-        Self::run(&patient(&recipe()), tollgate, service).await
+        Self::run(&patient(RECIPE), tollgate, service).await
     }
 
     /// Starts the recipe as it stands.
     pub(crate) async fn start_as_it_stands(tollgate: SocketAddr, service: SocketAddr) -> Self {
-        Self::run(&recipe(), tollgate, service).await
+        Self::run(RECIPE, tollgate, service).await
     }
 
     /// Starts the recipe with the change that the page names.
     pub(crate) async fn start_failing_closed(tollgate: SocketAddr, service: SocketAddr) -> Self {
         assert!(DOC.replace('\n', " ").contains("`return 204;` to `return 403;`"));
-        let recipe = replaced(&patient(&recipe()), "return 204;", "return 403;");
+        let recipe = replaced(&patient(RECIPE), "return 204;", "return 403;");
         Self::run(&recipe, tollgate, service).await
     }
 
@@ -96,12 +97,6 @@ impl Drop for Gateway {
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
-}
-
-/// Returns the nginx block of the page.
-fn recipe() -> String {
-    let (_, recipe) = DOC.split_once("```nginx\n").unwrap();
-    recipe.split_once("```").unwrap().0.to_owned()
 }
 
 fn patient(recipe: &str) -> String {

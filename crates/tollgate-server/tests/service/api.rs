@@ -70,6 +70,7 @@ async fn a_denied_check_is_429_and_says_when_to_retry() {
             ("x-ratelimit-reset", "60"),
             ("ratelimit-policy", r#""login-per-ip";q=20;w=60"#),
             ("ratelimit", r#""login-per-ip";r=0;t=3"#),
+            ("x-ratelimit-rule", "login-per-ip"),
         ]
     );
 
@@ -263,6 +264,7 @@ rules:
                 ("x-ratelimit-reset", "0"),
                 ("ratelimit-policy", r#""per-account";q=0"#),
                 ("ratelimit", r#""per-account";r=0"#),
+                ("x-ratelimit-rule", "per-account"),
             ]
         );
     }

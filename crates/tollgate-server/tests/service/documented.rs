@@ -17,16 +17,20 @@ async fn every_documented_example_is_what_the_service_answers() {
     let rules = blocks("yaml");
     let service = Service::start_with_clock(rules[0], &ManualClock::new()).await;
     let exchanges = blocks("http");
-    assert_eq!(exchanges.len(), 28, "requests and answers");
+    assert_eq!(exchanges.len(), 30, "requests and answers");
     // What the page writes for an id that is drawn at random, and what was drawn.
     let mut ids = Vec::new();
     for exchange in exchanges.chunks(2) {
         let (head, body) = exchange[0].split_once("\n\n").unwrap();
-        let (method, path) = head.split_once(' ').unwrap();
+        let mut lines = head.lines();
+        let (method, path) = lines.next().and_then(|line| line.split_once(' ')).unwrap();
+        let headers: Vec<_> = lines.map(|line| line.split_once(": ").unwrap()).collect();
+        let headers: Vec<_> =
+            headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         let body = ids.iter().fold(body.to_owned(), |body, (written, drawn): &(String, String)| {
             body.replace(written, drawn)
         });
-        let reply = request(service.http, method, path, &[], body.as_bytes()).await;
+        let reply = request(service.http, method, path, &headers, body.as_bytes()).await;
 
         let (head, body) = exchange[1].split_once("\n\n").unwrap();
         let mut lines = head.lines();

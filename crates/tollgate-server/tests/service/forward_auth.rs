@@ -144,3 +144,30 @@ async fn the_body_of_the_original_request_is_not_needed() {
     let reply = request(service.http, "POST", "/v1/auth", &[], b"not json").await;
     assert_eq!(reply.status, 200);
 }
+
+/// Traefik asks by GET, whatever the method of the request, and describes it in these headers.
+#[tokio::test]
+async fn the_call_of_traefik_is_judged_as_the_request_that_it_describes() {
+    let rules = "
+trusted_proxies: [127.0.0.1]
+rules:
+  - { name: one, match: { path: /cart, method: POST, host: shop.example }, key: ip, limit: 1/hour }
+";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let call = |client: &'static str| {
+        [
+            ("accept", "*/*"),
+            ("x-forwarded-for", client),
+            ("x-forwarded-host", "shop.example"),
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-uri", "/cart?item=1"),
+        ]
+    };
+    let allowed = service.auth(&call("203.0.113.7")).await;
+    assert_eq!((allowed.status, allowed.header("x-ratelimit-remaining")), (200, Some("0")));
+    let denied = service.auth(&call("203.0.113.7")).await;
+    assert_eq!((denied.status, denied.header("retry-after")), (429, Some("3600")));
+    assert_eq!(denied.header("x-ratelimit-limit"), Some("1"));
+    assert_eq!(service.auth(&call("203.0.113.8")).await.status, 200);
+}

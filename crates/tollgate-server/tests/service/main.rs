@@ -8,6 +8,7 @@ mod api;
 mod bad_requests;
 mod documented;
 mod forward_auth;
+mod headers;
 mod metrics_page;
 mod redis;
 mod reserve;

@@ -4,10 +4,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderMap;
 use tollgate::{Algorithm, Decision, Quota, RuleDecision, Verdict};
 
-use super::{RATELIMIT, RATELIMIT_POLICY, whole_seconds};
+use super::{RATELIMIT, RATELIMIT_POLICY, insert, whole_seconds};
 
 /// The largest integer of a structured field (RFC 9651): 15 digits.
 const INTEGER_MAX: u128 = 999_999_999_999_999;
@@ -65,7 +65,7 @@ fn push_limit(list: &mut String, rule: &RuleDecision, quota: Option<&Quota>, lat
 }
 
 /// Counts the seconds, rounded up, in which a bucket gains `units`.
-fn seconds_to_refill(units: u128, quota: &Quota) -> u128 {
+pub(super) fn seconds_to_refill(units: u128, quota: &Quota) -> u128 {
     let rate = quota.rate();
     (units * rate.period().as_micros()).div_ceil(u128::from(rate.units()) * MICROS_PER_SECOND)
 }
@@ -101,11 +101,4 @@ pub(super) fn push_string(list: &mut String, text: &str) {
 fn push_integer(list: &mut String, name: char, value: u128) {
     // Writing to a String cannot fail.
     let _ = write!(list, ";{name}={}", value.min(INTEGER_MAX));
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, list: String) {
-    // Only a name outside of ASCII could fail here, and a rule cannot have one.
-    if let Ok(value) = HeaderValue::try_from(list) {
-        headers.insert(name, value);
-    }
 }

@@ -60,7 +60,8 @@ async fn a_denial_tells_the_wait() {
          retry-after: 3\n\
          x-ratelimit-limit: 5\n\
          x-ratelimit-remaining: 0\n\
-         x-ratelimit-reset: 15\n"
+         x-ratelimit-reset: 15\n\
+         x-ratelimit-rule: login\n"
     );
     clock.advance(Duration::from_millis(2_000));
     let verdict = spend(&limiter, 1).await;
@@ -81,7 +82,8 @@ async fn a_wait_below_a_second_is_one_second_and_never_0() {
          retry-after: 1\n\
          x-ratelimit-limit: 1\n\
          x-ratelimit-remaining: 0\n\
-         x-ratelimit-reset: 1\n"
+         x-ratelimit-reset: 1\n\
+         x-ratelimit-rule: api\n"
     );
 }
 
@@ -239,7 +241,8 @@ async fn a_blocked_request_has_a_limit_of_0_and_no_wait() {
          ratelimit: \"api\";r=0\n\
          x-ratelimit-limit: 0\n\
          x-ratelimit-remaining: 0\n\
-         x-ratelimit-reset: 0\n"
+         x-ratelimit-reset: 0\n\
+         x-ratelimit-rule: api\n"
     );
 }
 
@@ -318,12 +321,12 @@ async fn each_group_can_be_left_out() {
         names.join(" ")
     };
     assert_eq!(
-        names(HeaderFormat::new().with_legacy(false)),
-        "ratelimit ratelimit-policy retry-after"
+        names(HeaderFormat::new().with_legacy(None)),
+        "ratelimit ratelimit-policy retry-after x-ratelimit-rule"
     );
     assert_eq!(
         names(HeaderFormat::new().with_draft(None)),
-        "retry-after x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"
+        "retry-after x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-ratelimit-rule"
     );
 }
 
@@ -345,6 +348,6 @@ async fn a_group_that_is_there_stays_as_it_is() {
         for name in missing.split_whitespace() {
             assert!(!headers.contains_key(name), "{name} next to {present}");
         }
-        assert_eq!(headers.len(), 6 - missing.split_whitespace().count(), "{present}");
+        assert_eq!(headers.len(), 7 - missing.split_whitespace().count(), "{present}");
     }
 }

@@ -106,6 +106,7 @@ async fn an_axum_service_limits_its_clients_end_to_end() {
             "x-ratelimit-limit: 2\n",
             "x-ratelimit-remaining: 0\n",
             "x-ratelimit-reset: 6\n",
+            "x-ratelimit-rule: per-ip\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"#,
@@ -235,5 +236,39 @@ async fn a_handler_that_panics_releases_its_slot() {
         let mut connection = server.begin("/").await;
         assert_eq!(connection.read(&mut [0; 64]).await.unwrap(), 0, "no answer");
         left(&limiter, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn rules_can_name_routes_and_handlers_extract_the_verdict() {
+    use axum::Extension;
+    use axum::extract::Path;
+    use tollgate::Verdict;
+
+    let (limiter, _) = limiter([
+        rule("users", "1/hour", 2).with_match("route", ["/users/{id}"]).with_key(["ip"]),
+        rule("export", "1/hour", 1).with_match("route", ["export"]),
+    ]);
+    let layer = RateLimitLayer::new(limiter);
+    let by_route = layer.clone().attributes(Extractor::default().route());
+    let user = |Path(id): Path<u32>, Extension(verdict): Extension<Verdict>| async move {
+        format!("user {id}, {:?} left", verdict.remaining())
+    };
+    let app = Router::new()
+        .route("/users/{id}", get(user))
+        .route("/about", get(|| async { "about" }))
+        .layer(by_route)
+        .route("/export", get(|| async { "export" }).layer(layer.clone().for_route("export")))
+        .route("/import", get(|| async { "import" }).layer(layer.for_route("import")));
+    let server = Server::start(app).await;
+
+    let body = |response: String| response.rsplit("\n\n").next().unwrap().to_owned();
+    assert_eq!(body(server.get("/users/1", "").await), "user 1, Some(1) left");
+    assert_eq!(body(server.get("/users/2", "").await), "user 2, Some(0) left");
+    assert_eq!(status(&server.get("/users/3", "").await), "429");
+    for (path, expected) in
+        [("/about", "200"), ("/export", "200"), ("/export", "429"), ("/import", "200")]
+    {
+        assert_eq!(status(&server.get(path, "").await), expected, "{path}");
     }
 }

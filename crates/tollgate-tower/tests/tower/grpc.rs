@@ -28,6 +28,7 @@ async fn a_denial_is_resource_exhausted_with_the_wait() {
          x-ratelimit-limit: 1\n\
          x-ratelimit-remaining: 0\n\
          x-ratelimit-reset: 3\n\
+         x-ratelimit-rule: hello\n\
          \n"
     );
 }

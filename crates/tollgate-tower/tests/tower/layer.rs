@@ -241,7 +241,7 @@ async fn a_cost_can_be_fixed_or_made_from_the_request() {
 #[tokio::test]
 async fn headers_can_be_left_out() {
     let (limiter, _) = limiter([rule("all", "1/s", 1)]);
-    let format = HeaderFormat::new().with_draft(None).with_legacy(false);
+    let format = HeaderFormat::new().with_draft(None).with_legacy(None);
     let service = RateLimitLayer::new(limiter).headers(format).layer(hello().0);
     let response = send(&service, request_from("203.0.113.7:1")).await;
     assert_eq!(text(response).await, "200 OK\n\nhello");

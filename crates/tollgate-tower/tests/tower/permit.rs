@@ -125,6 +125,7 @@ async fn requests_beyond_the_slots_are_turned_away_and_hold_nothing() {
             "x-ratelimit-limit: 2\n",
             "x-ratelimit-remaining: 0\n",
             "x-ratelimit-reset: 30\n",
+            "x-ratelimit-rule: exports\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"#,

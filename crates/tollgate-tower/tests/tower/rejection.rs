@@ -36,6 +36,7 @@ async fn a_denial_is_a_429_with_a_problem() {
             "x-ratelimit-limit: 2\n",
             "x-ratelimit-remaining: 0\n",
             "x-ratelimit-reset: 5\n",
+            "x-ratelimit-rule: login-per-ip\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"#,
@@ -167,6 +168,7 @@ async fn a_blocked_request_is_a_429_without_a_retry_after() {
             "x-ratelimit-limit: 0\n",
             "x-ratelimit-remaining: 0\n",
             "x-ratelimit-reset: 0\n",
+            "x-ratelimit-rule: all\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"detail":"such requests are blocked","#,
@@ -225,6 +227,7 @@ async fn a_rejection_of_ones_own_has_the_last_word_and_knows_the_request() {
          x-ratelimit-limit: 1\n\
          x-ratelimit-remaining: 0\n\
          x-ratelimit-reset: 60\n\
+         x-ratelimit-rule: all\n\
          \n\
          /cart: the rate limit is used up: try again in 60000 ms"
     );

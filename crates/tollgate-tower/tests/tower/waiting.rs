@@ -102,6 +102,7 @@ async fn a_delay_beyond_the_longest_wait_is_a_429_that_says_when_there_is_none()
             "x-ratelimit-limit: 9\n",
             "x-ratelimit-remaining: 7\n",
             "x-ratelimit-reset: 2\n",
+            "x-ratelimit-rule: sms\n",
             "\n",
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
             r#""title":"Too Many Requests","status":429,"#,

@@ -1,0 +1,179 @@
+//! The recipe of `examples/haproxy`, run by a real HAProxy. Its clients need several loopback
+//! addresses, which only Linux has without further ado.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
+
+#[path = "gateways/mod.rs"]
+mod gateways;
+#[allow(dead_code, reason = "the other tests need more of it")]
+#[path = "nginx/origin.rs"]
+mod origin;
+#[allow(dead_code, reason = "the other tests need more of it")]
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpSocket;
+
+use crate::gateways::{Gateway, Program, replaced};
+use crate::origin::Origin;
+use crate::support::{Reply, Service, exchange, request};
+
+const RECIPE: &str = include_str!("../../../examples/haproxy/haproxy.cfg");
+const SCRIPT: &str = include_str!("../../../examples/haproxy/tollgate.lua");
+
+const HAPROXY: Program = Program {
+    name: "haproxy",
+    package: "haproxy",
+    variable: "TOLLGATE_HAPROXY",
+    arguments: &["-db", "-f"],
+    file: "haproxy.cfg",
+};
+
+/// Starts the recipe with a timeout that a busy machine does not reach.
+async fn start(tollgate: SocketAddr, service: SocketAddr) -> Gateway {
+    run(RECIPE, &replaced(SCRIPT, "timeout_ms = 250", "timeout_ms = 10000"), tollgate, service)
+        .await
+}
+
+async fn run(recipe: &str, script: &str, tollgate: SocketAddr, service: SocketAddr) -> Gateway {
+    let script = replaced(script, "127.0.0.1:8080", &tollgate.to_string());
+    let recipe = replaced(recipe, "127.0.0.1:3000", &service.to_string());
+    let recipe = replaced(&recipe, "127.0.0.1:8080", &tollgate.to_string());
+    Gateway::start(&HAPROXY, |address, dir| {
+        let file = dir.join("tollgate.lua");
+        fs::write(&file, &script).unwrap();
+        let recipe = replaced(&recipe, "/etc/haproxy/tollgate.lua", file.to_str().unwrap());
+        replaced(&recipe, "bind :80", &format!("bind {address}"))
+    })
+    .await
+}
+
+const THREE_PER_IP: &str = "
+trusted_proxies: [127.0.0.1]
+rules: [{ name: per-ip, key: ip, limit: 3/hour }]
+";
+
+/// Asks as the client 127.0.0.`client`. 127.0.0.1 is the gateway itself to Tollgate.
+async fn ask(
+    client: u8,
+    gateway: &Gateway,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Reply {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, client], 0).into()).unwrap();
+    let connection = socket.connect(gateway.address()).await.unwrap();
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    exchange(connection, method, path, &headers, b"").await
+}
+
+#[tokio::test]
+async fn requests_within_the_limit_pass_and_others_are_told_when_to_retry() {
+    let (service, origin) = (Service::start(THREE_PER_IP).await, Origin::start().await);
+    let gateway = start(service.http, origin.address()).await;
+    for remaining in ["2", "1", "0"] {
+        let reply = ask(2, &gateway, "GET", "/page?x=1", &[]).await;
+        assert_eq!((reply.status, reply.body.as_str()), (200, "GET /page?x=1 0\n"));
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("3"));
+        assert_eq!(reply.header("x-ratelimit-remaining"), Some(remaining));
+        assert!(reply.header("x-ratelimit-reset").is_some(), "{reply:?}");
+    }
+    let denied = ask(2, &gateway, "GET", "/page", &[]).await;
+    assert_eq!(denied.status, 429);
+    let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((1_190..=1_200).contains(&wait), "{wait}");
+    assert_eq!(denied.header("x-ratelimit-limit"), Some("3"));
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(ask(3, &gateway, "GET", "/page", &[]).await.status, 200, "another client");
+    assert_eq!(origin.requests(), 4, "a denied request does not reach the service");
+}
+
+#[tokio::test]
+async fn a_body_passes_and_requests_without_a_rule_have_no_headers() {
+    let rules = "rules: [{ name: posts, match: { method: POST, path: /form }, limit: 1/hour }]";
+    let (service, origin) = (Service::start(rules).await, Origin::start().await);
+    let gateway = start(service.http, origin.address()).await;
+    let post = async || request(gateway.address(), "POST", "/form?y", &[], &[b'x'; 20_000]).await;
+    let passed = post().await;
+    assert_eq!((passed.status, passed.body.as_str()), (200, "POST /form?y 20000\n"));
+    assert_eq!(post().await.status, 429);
+    let free = ask(2, &gateway, "GET", "/form", &[]).await;
+    assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, None), "{free:?}");
+}
+
+#[tokio::test]
+async fn errors_of_the_service_stay_its_own() {
+    let rules = "rules: [{ name: all, limit: 1000/hour }]";
+    let (service, origin) = (Service::start(rules).await, Origin::start().await);
+    let gateway = start(service.http, origin.address()).await;
+    for status in [401, 403, 404, 429, 500, 503] {
+        let reply = ask(2, &gateway, "GET", &format!("/{status}"), &[]).await;
+        assert_eq!((reply.status, reply.body.clone()), (status, format!("GET /{status} 0\n")));
+        assert_eq!(reply.header("retry-after"), None);
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("1000"));
+    }
+}
+
+#[tokio::test]
+async fn a_client_cannot_speak_for_the_gateway() {
+    let rules = "
+trusted_proxies: [127.0.0.1]
+rules:
+  - { name: login, match: { path: /login, method: GET }, key: [ip, host], limit: 1/hour }
+  - { name: per-account, key: account, limit: 1/hour }
+";
+    let (service, origin) = (Service::start(rules).await, Origin::start().await);
+    let gateway = start(service.http, origin.address()).await;
+    assert_eq!(ask(2, &gateway, "GET", "/login?x", &[]).await.status, 200);
+    for forged in [
+        [("x-forwarded-for", "198.51.100.1"), ("x-tollgate-ip", "198.51.100.2")],
+        [("forwarded", "for=198.51.100.1"), ("x-real-ip", "198.51.100.2")],
+        [("x-forwarded-uri", "/other"), ("x-original-url", "/other")],
+        [("x-forwarded-method", "POST"), ("x-original-method", "POST")],
+        [("x-forwarded-host", "other"), ("x-original-host", "other")],
+    ] {
+        assert_eq!(ask(2, &gateway, "GET", "/login?x", &forged).await.status, 429, "{forged:?}");
+    }
+    assert_eq!(ask(2, &gateway, "GET", "/login?domain=other", &[]).await.status, 429);
+    for _ in 0..2 {
+        let account = [("x-tollgate-account", "a1")];
+        assert_eq!(ask(2, &gateway, "GET", "/", &account).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn without_tollgate_requests_pass_unless_the_recipe_refuses_them() {
+    let origin = Origin::start().await;
+    // A port on which nobody listens.
+    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = start(away, origin.address()).await;
+    let passed = ask(1, &gateway, "GET", "/page", &[]).await;
+    assert_eq!((passed.status, passed.body.as_str()), (200, "GET /page 0\n"));
+    // By now it is known to be down.
+    let start = Instant::now();
+    assert_eq!(ask(1, &gateway, "GET", "/page", &[]).await.status, 200);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+
+    let closed = replaced(RECIPE, "#http-request", "http-request");
+    let gateway = run(&closed, SCRIPT, away, origin.address()).await;
+    for _ in 0..2 {
+        assert_eq!(ask(1, &gateway, "GET", "/page", &[]).await.status, 503);
+    }
+    assert_eq!(origin.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_tollgate_that_hangs_delays_a_request_by_its_timeout_only() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = Origin::start().await;
+    let gateway = run(RECIPE, SCRIPT, silent.local_addr().unwrap(), origin.address()).await;
+    let start = Instant::now();
+    assert_eq!(ask(1, &gateway, "GET", "/", &[]).await.status, 200);
+    let took = start.elapsed();
+    assert!((Duration::from_millis(250)..Duration::from_secs(3)).contains(&took), "{took:?}");
+}
