@@ -6,7 +6,6 @@
 #[path = "envoy_gateway/gateway.rs"]
 #[allow(dead_code, reason = "the other test needs more of it")]
 mod gateway;
-#[allow(dead_code, reason = "the other tests need more of it")]
 #[path = "nginx/origin.rs"]
 #[allow(dead_code, reason = "the other test needs more of it")]
 mod origin;
