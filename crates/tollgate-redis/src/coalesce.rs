@@ -168,7 +168,8 @@ impl Inner {
         };
         let told = match Coalescer::place(self, slot, charges, now_of_lane, deadline) {
             Place::First(turn) => {
-                let decided = self.decide_alone(Operation::Spend, slot, charges, now).await;
+                let decided =
+                    self.decide_alone(Operation::Spend, slot, charges, now, deadline).await;
                 drop(turn);
                 return decided;
             }
@@ -178,7 +179,7 @@ impl Inner {
         match told {
             Ok(Ok(Told::Decided(decisions))) => Ok(decisions),
             Ok(Ok(Told::GoesAlone)) => {
-                self.decide_alone(Operation::Spend, slot, charges, now).await
+                self.decide_alone(Operation::Spend, slot, charges, now, deadline).await
             }
             Ok(Ok(Told::Failed(error))) => Err(error),
             // Whoever is not wanted any more is dropped.

@@ -147,6 +147,10 @@ pub(crate) fn answered(server: &str, error: &RedisError) -> StoreError {
             (StoreErrorKind::Refused, "it is a replica: let the URL name the primary")
         }
         Some("OOM") => (StoreErrorKind::Refused, "raise its maxmemory"),
+        Some("WRONGTYPE") => (
+            StoreErrorKind::Corrupt,
+            "remove the key PREFIX:!nodes, which somebody else has written, or choose another prefix",
+        ),
         Some("NOAUTH" | "WRONGPASS") => (StoreErrorKind::Refused, LOGIN_ADVICE),
         _ if error.kind() == ErrorKind::AuthenticationFailed => {
             (StoreErrorKind::Refused, LOGIN_ADVICE)

@@ -19,7 +19,7 @@
 //!    otherwise.
 //! 5. A key that holds something else is never decided on and never written: the call fails as
 //!    [corrupt](tollgate_core::StoreError::is_corrupt) and names the key. The state of another
-//!    algorithm counts as none: a rule whose algorithm changes starts afresh.
+//!    algorithm counts as none; rules keep it under [another key](tollgate_core::key).
 //! 6. Each operation ends within its deadline, 50 ms unless set otherwise. Only an error that says
 //!    that nothing was executed is answered by a second try, once, inside the same deadline: a
 //!    connection that did not come about, or a server that is loading, busy, failing over or

@@ -185,9 +185,10 @@ impl Inner {
         slot: HashSlot,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Instant,
     ) -> Result<Decisions, StoreError> {
         let call = self.call(Step::Apply(operation), charges, now);
-        let reply = self.send(slot, &call, self.transport.deadline()).await?;
+        let reply = self.send(slot, &call, deadline).await?;
         call.decisions(&reply).ok_or_else(|| error::unintelligible(&self.transport.target.name()))
     }
 
@@ -253,7 +254,7 @@ impl Store for RedisStore {
         if inner.coalesces && Coalescer::takes(operation, charges) {
             return inner.spend_coalesced(slot, charges, now).await;
         }
-        inner.decide_alone(operation, slot, charges, now).await
+        inner.decide_alone(operation, slot, charges, now, inner.transport.deadline()).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

@@ -78,3 +78,13 @@ async fn a_set_that_is_not_ours_is_an_error_and_stays() {
     assert!(store.announce("a", at(0)).await.is_err());
     assert_eq!(server.command(&["GET", "tollgate:!nodes"]).unwrap().text(), Some("not ours"));
 }
+
+#[tokio::test]
+async fn a_foreign_value_in_the_place_of_the_nodes_is_named() {
+    let server = RedisServer::start().unwrap();
+    let store = builder(server.url()).connect().await.unwrap();
+    let _ = server.command(&["SET", "tollgate:!nodes", "x"]).unwrap();
+    let error = store.announce("a", at(0)).await.unwrap_err();
+    assert!(error.is_corrupt());
+    assert!(error.to_string().contains("remove the key PREFIX:!nodes"), "{error}");
+}

@@ -36,6 +36,7 @@ struct Inner {
     memory: MemoryStore,
     fails: AtomicBool,
     hangs: AtomicBool,
+    probe_is_foreign: AtomicBool,
     calls: AtomicU64,
 }
 
@@ -72,6 +73,11 @@ impl Store for Remote {
         now: Timestamp,
     ) -> Result<Decisions, StoreError> {
         self.outcome().await?;
+        if self.0.probe_is_foreign.load(Ordering::SeqCst)
+            && charges.iter().any(|charge| charge.key.starts_with("!probe"))
+        {
+            return Err(StoreError::new(StoreErrorKind::Corrupt, "somebody else's"));
+        }
         self.0.memory.decide(operation, charges, now)
     }
 
@@ -377,4 +383,14 @@ async fn a_cost_above_the_share_of_this_node_may_come_back_in_a_second() {
     let denied = limiter.check_n(&Attributes::new(), Cost::new(51)).await.unwrap();
     assert_eq!((denied.is_allowed(), denied.mode()), (false, Mode::Local));
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_key_where_the_store_is_probed_does_not_keep_it_away() {
+    let remote = Remote::default();
+    remote.0.probe_is_foreign.store(true, Ordering::SeqCst);
+    let limiter = builder(&remote, all("1/hour", 10)).build().unwrap();
+    lose(&remote, &limiter).await;
+    regain(&remote, &limiter).await;
+    assert_eq!(check(&limiter).await.mode(), Mode::Exact);
 }
