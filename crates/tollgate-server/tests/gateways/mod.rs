@@ -1,5 +1,7 @@
 //! A gateway of the test's own, with its configuration from `examples/`.
 
+pub(crate) mod limit;
+
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
