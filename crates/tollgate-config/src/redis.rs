@@ -134,6 +134,12 @@ impl RedisUrl {
         self.0.starts_with("rediss://")
     }
 
+    pub(crate) fn has_database(&self) -> bool {
+        let place = self.0.split_once("://").map_or("", |(_, place)| place);
+        let database = place.split_once('/').map_or("", |(_, database)| database);
+        !database.is_empty() && !self.0.starts_with("redis+unix://")
+    }
+
     pub(crate) fn has_user(&self) -> bool {
         self.0.contains('@') && !self.0.starts_with("redis+unix://")
     }

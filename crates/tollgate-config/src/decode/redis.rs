@@ -41,6 +41,11 @@ impl Decoder<'_> {
         let url = node.and_then(|node| self.redis_url(node, "url", Named::Server));
         if let Some(url) = &url {
             self.refuse_second_login(fields, url.has_user());
+            if let Some(entry) = fields.entry("database").filter(|_| url.has_database()) {
+                let message = "`database` is given, and one in the URL as well";
+                let mistake = Mistake::new(entry.name_span.clone(), message);
+                self.error(mistake.help("remove what is behind the host and the port of the URL"));
+            }
         }
         self.redis(fields, url.clone().map(RedisServers::Single), url.as_slice())
     }
