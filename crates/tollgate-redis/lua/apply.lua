@@ -10,12 +10,13 @@
 
 local DENIED, TAKEN, ALLOWED, NOTHING_TO_SETTLE = 0, 1, 2, 3
 local EXACT_MAX = 9007199254740992
-local TTL_MARGIN_MS = 5000
+local TTL_MARGIN_MS, TTL_SLACK_MAX_MS = 5000, 86400000
 
 local call, ceil, fmod, format = redis.call, math.ceil, math.fmod, string.format
 
 local operation, now, max_clock_skew = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if not now then
+local is_servers_time = not now
+if is_servers_time then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
@@ -41,7 +42,7 @@ while KEYS[key_at] do
     local level_max = burst * scale
     local level, ts, stored, repaired, wrong = level_max, now, false, false, nil
 
-    local fields = redis.pcall('HMGET', key, 'level', 'scale', 'ts')
+    local fields = redis.pcall('HMGET', key, 'level', 'scale', 'ts', 'expires')
     if fields.err then
       wrong = fields
     -- A hash without any of the fields is somebody else's, not an absent bucket.
@@ -79,6 +80,7 @@ while KEYS[key_at] do
       fits = cost * scale <= level, outcome = ALLOWED, change = repaired and 'store',
       units_per_tick = units_per_tick, scale = scale, tick_us = tick_us, level_max = level_max,
       level = level, ts = ts, stored = stored, scale_text = scale_text,
+      expires = fields[4],
     }
     if wrong then
       parts = parts or make_parts(call, now, max_clock_skew)
@@ -237,12 +239,29 @@ for i = 1, count do
       call('DEL', charge.key)
     end
     if change == 'store' then
-      call('HSET', charge.key, 'level', format('%.0f', level), 'scale', charge.scale_text,
-        'ts', format('%.0f', ts))
+      local key, expires = charge.key, not charge.is_other and charge.expires
       local ticks = ceil((charge.level_max - level) / charge.units_per_tick)
       local full_ms = ceil((ticks * charge.tick_us + (ts - now)) / 1000)
-      -- Beyond 2^53 ms (285,000 years) the TTL is rounded, by less than the margin takes up.
-      call('PEXPIRE', charge.key, format('%.0f', full_ms + TTL_MARGIN_MS))
+      local ttl_ms, now_ms = full_ms + TTL_MARGIN_MS, (now - fmod(now, 1000)) / 1000
+      local level_text, ts_text = format(DIGITS, level), format(DIGITS, ts)
+      if is_servers_time and (expires and tonumber(expires) or 0) >= now_ms + ttl_ms then
+        call('HSET', key, 'level', level_text, 'scale', charge.scale_text, 'ts', ts_text)
+      else
+        if is_servers_time then
+          -- With some slack, so that the next writes need not see to it.
+          ttl_ms = ttl_ms + TTL_MARGIN_MS
+            + math.min((full_ms - fmod(full_ms, 8)) / 8, TTL_SLACK_MAX_MS)
+          call('HSET', key, 'level', level_text, 'scale', charge.scale_text, 'ts', ts_text,
+            'expires', format('%.0f', now_ms + ttl_ms))
+        else
+          call('HSET', key, 'level', level_text, 'scale', charge.scale_text, 'ts', ts_text)
+          if expires then
+            call('HDEL', key, 'expires')
+          end
+        end
+        -- Beyond 2^53 ms (285,000 years) the TTL is rounded, by less than the margin takes up.
+        call('PEXPIRE', key, format('%.0f', ttl_ms))
+      end
     end
   end
   if charge.stores_record then

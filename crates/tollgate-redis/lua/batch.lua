@@ -8,15 +8,18 @@
   Needs: integer
 ]]
 
-local TTL_MARGIN_MS = 5000
+local TTL_MARGIN_MS, TTL_SLACK_MAX_MS = 5000, 86400000
 
-local call, ceil, fmod, format = redis.call, math.ceil, math.fmod, string.format
+local KEYS, ARGV, call, pcall = KEYS, ARGV, redis.call, redis.pcall
+local ceil, fmod, format, min = math.ceil, math.fmod, string.format, math.min
 
 local now, max_clock_skew = tonumber(ARGV[2]), tonumber(ARGV[3])
-if not now then
+local is_servers_time = not now
+if is_servers_time then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+local now_ms = (now - fmod(now, 1000)) / 1000
 
 local quotas, arg_at = {}, 5
 for number = 1, tonumber(ARGV[4]) do
@@ -28,104 +31,157 @@ for number = 1, tonumber(ARGV[4]) do
   arg_at = arg_at + 4
 end
 
--- The bucket at a key brought up to now, or false if it is not one that this quota wrote.
+-- The level and ts of the bucket at a key brought up to now, whether that is to be stored in any case
+-- because a clock was set back, and until when it is kept; or nil if this quota did not write it.
 local function read(key, quota)
   local level_max = quota.level_max
-  local fields = redis.pcall('HMGET', key, 'level', 'scale', 'ts')
-  if fields.err then
-    return false
-  elseif not (fields[1] or fields[2] or fields[3]) then
-    -- A hash without any of the fields is somebody else's, not an absent bucket.
-    return call('EXISTS', key) == 0 and { quota = quota, level = level_max, ts = now }
-  end
+  local fields = pcall('HMGET', key, 'level', 'scale', 'ts', 'expires')
   local level, ts = integer(fields[1]), integer(fields[3])
   if not level or not ts or fields[2] ~= quota.scale_text then
-    return false
-  elseif level >= level_max then
-    return { quota = quota, level = level_max, ts = now, stored = true }
+    -- A hash without any of the fields is somebody else's, not an absent bucket.
+    if fields.err or fields[1] or fields[2] or fields[3] or call('EXISTS', key) == 1 then
+      return nil
+    end
+    return level_max, now, false, false
+  end
+  local expires = fields[4]
+  if level >= level_max then
+    return level_max, now, false, expires
   elseif now < ts then
-    local repaired = ts - now > max_clock_skew
-    return {
-      quota = quota, level = level, ts = repaired and now or ts, changed = repaired, stored = true,
-    }
+    local is_repaired = ts - now > max_clock_skew
+    return level, is_repaired and now or ts, is_repaired, expires
   end
   local elapsed, tick_us = now - ts, quota.tick_us
   local ticks = (elapsed - fmod(elapsed, tick_us)) / tick_us
   local gained = ticks * quota.units_per_tick
   -- A product that is rounded still compares right: what is missing is at most 2^53.
   if gained >= level_max - level then
-    return { quota = quota, level = level_max, ts = now, stored = true }
+    return level_max, now, false, expires
   end
-  return { quota = quota, level = level + gained, ts = ts + ticks * tick_us, stored = true }
+  return level + gained, ts + ticks * tick_us, false, expires
+end
+
+-- Spends cost units as often as they were granted, which is at least once; returns level and ts.
+local function spend(quota, level, ts, units)
+  -- What a tick that would fill the bucket has gathered has no place in it (G1).
+  if ts < now and quota.level_max - level <= quota.units_per_tick then
+    ts = now
+  end
+  return level - units, ts
+end
+
+local function write(key, quota, level, ts, expires)
+  local ticks = ceil((quota.level_max - level) / quota.units_per_tick)
+  local full_ms = ceil((ticks * quota.tick_us + (ts - now)) / 1000)
+  local ttl_ms = full_ms + TTL_MARGIN_MS
+  local level_text, ts_text = format(DIGITS, level), format(DIGITS, ts)
+  if is_servers_time then
+    if (expires and tonumber(expires) or 0) >= now_ms + ttl_ms then
+      call('HSET', key, 'level', level_text, 'ts', ts_text)
+      return
+    end
+    -- With some slack, so that the next writes need not see to it.
+    ttl_ms = ttl_ms + TTL_MARGIN_MS + min((full_ms - fmod(full_ms, 8)) / 8, TTL_SLACK_MAX_MS)
+    call('HSET', key, 'level', level_text, 'scale', quota.scale_text, 'ts', ts_text,
+      'expires', format('%.0f', now_ms + ttl_ms))
+  else
+    call('HSET', key, 'level', level_text, 'scale', quota.scale_text, 'ts', ts_text)
+    if expires then
+      call('HDEL', key, 'expires')
+    end
+  end
+  call('PEXPIRE', key, format('%.0f', ttl_ms))
 end
 
 local states, touched, reply, reply_at, key_at = {}, {}, { now }, 2, 1
 local own, needs = {}, {}
 local args = #ARGV
-while arg_at <= args do
-  local times, count = tonumber(ARGV[arg_at]), tonumber(ARGV[arg_at + 1])
-  local admitted, known = times, true
-  arg_at = arg_at + 2
 
-  for i = 1, count do
-    local key, quota = KEYS[key_at], quotas[tonumber(ARGV[arg_at])]
-    local state = states[key]
-    if state == nil then
-      state = read(key, quota)
-      states[key] = state
-      touched[#touched + 1] = key
-    end
-    if not state or state.quota ~= quota then
-      known = false
-    else
-      local need = tonumber(ARGV[arg_at + 1]) * quota.scale
-      -- How often the cost fits. It is at most the burst, so nothing passes 2^53.
-      local fits = (state.level - fmod(state.level, need)) / need
-      if ARGV[arg_at + 2] == '1' then
-        own[i] = fits < times and fits or times
+-- One run of steps that are alike after the other.
+while arg_at <= args do
+  local steps, times = tonumber(ARGV[arg_at]), tonumber(ARGV[arg_at + 1])
+  local count, are_alone = tonumber(ARGV[arg_at + 2]), ARGV[arg_at + 3] == '1'
+  local charges_at = arg_at + 4
+  arg_at = charges_at + 3 * count
+
+  if are_alone then
+    -- Each charges one bucket that nobody else charges in this call.
+    local quota = quotas[tonumber(ARGV[charges_at])]
+    local need = tonumber(ARGV[charges_at + 1]) * quota.scale
+    for at = key_at, key_at + steps - 1 do
+      local key = KEYS[at]
+      local level, ts, is_changed, expires = read(key, quota)
+      if level then
+        reply[reply_at], reply[reply_at + 1] = level, ts
+        -- How often the cost fits. It is at most the burst, so nothing passes 2^53.
+        local fits = (level - fmod(level, need)) / need
+        local spent = fits < times and fits or times
+        if spent > 0 then
+          level, ts = spend(quota, level, ts, spent * need)
+        end
+        if spent > 0 or is_changed then
+          write(key, quota, level, ts, expires)
+        end
       else
-        own[i] = nil
-        admitted = fits < admitted and fits or admitted
+        reply[reply_at], reply[reply_at + 1] = -1, -1
       end
-      needs[i] = need
+      reply_at = reply_at + 2
     end
-    key_at, arg_at = key_at + 1, arg_at + 3
+    key_at, steps = key_at + steps, 0
   end
 
-  for i = 1, count do
-    local state = states[KEYS[key_at - count + i - 1]]
-    if known then
-      reply[reply_at], reply[reply_at + 1] = state.level, state.ts
-      -- A shadow charge spends as often as it fits, whatever the others say.
-      local spent = own[i] or admitted
-      if spent > 0 then
-        local quota = state.quota
-        -- What a tick that would fill the bucket has gathered has no place in it (G1).
-        if state.ts < now and quota.level_max - state.level <= quota.units_per_tick then
-          state.ts = now
-        end
-        state.level, state.changed = state.level - spent * needs[i], true
+  for _ = 1, steps do
+    local admitted, known = times, true
+    for i = 1, count do
+      local key, at = KEYS[key_at + i - 1], charges_at + 3 * (i - 1)
+      local quota = quotas[tonumber(ARGV[at])]
+      local state = states[key]
+      if state == nil then
+        local level, ts, is_changed, expires = read(key, quota)
+        state = level and {
+          quota = quota, level = level, ts = ts, is_changed = is_changed, expires = expires,
+        }
+        states[key] = state or false
+        touched[#touched + 1] = key
       end
-    else
-      reply[reply_at], reply[reply_at + 1] = -1, -1
+      if not state or state.quota ~= quota then
+        known = false
+      else
+        local need = tonumber(ARGV[at + 1]) * quota.scale
+        local fits = (state.level - fmod(state.level, need)) / need
+        if ARGV[at + 2] == '1' then
+          own[i] = fits < times and fits or times
+        else
+          own[i] = nil
+          admitted = fits < admitted and fits or admitted
+        end
+        needs[i] = need
+      end
     end
-    reply_at = reply_at + 2
+
+    for i = 1, count do
+      local state = states[KEYS[key_at + i - 1]]
+      if known then
+        reply[reply_at], reply[reply_at + 1] = state.level, state.ts
+        -- A shadow charge spends as often as it fits, whatever the others say.
+        local spent = own[i] or admitted
+        if spent > 0 then
+          state.level, state.ts = spend(state.quota, state.level, state.ts, spent * needs[i])
+          state.is_changed = true
+        end
+      else
+        reply[reply_at], reply[reply_at + 1] = -1, -1
+      end
+      reply_at = reply_at + 2
+    end
+    key_at = key_at + count
   end
 end
 
 for _, key in ipairs(touched) do
   local state = states[key]
-  if state and state.changed then
-    local quota, level, ts = state.quota, state.level, state.ts
-    if state.stored then
-      call('HSET', key, 'level', format('%.0f', level), 'ts', format('%.0f', ts))
-    else
-      call('HSET', key, 'level', format('%.0f', level), 'scale', quota.scale_text,
-        'ts', format('%.0f', ts))
-    end
-    local ticks = ceil((quota.level_max - level) / quota.units_per_tick)
-    local full_ms = ceil((ticks * quota.tick_us + (ts - now)) / 1000)
-    call('PEXPIRE', key, format('%.0f', full_ms + TTL_MARGIN_MS))
+  if state and state.is_changed then
+    write(key, state.quota, state.level, state.ts, state.expires)
   end
 end
 return reply

@@ -15,13 +15,14 @@ mod waiting;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Algorithm, Charge, Decisions, Operation, StoreError, Timestamp};
 
 use self::batch::Batch;
-use self::waiting::{Lane, Waiting};
+use self::waiting::{Hashed, Lane, Waiting, hashes};
 use crate::error;
 use crate::key::HashSlot;
 use crate::store::Inner;
@@ -38,6 +39,7 @@ const WAITING_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct Coalescer {
     lanes: Mutex<Lanes>,
+    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
@@ -82,10 +84,11 @@ impl Coalescer {
         now: Timestamp,
         deadline: Instant,
     ) -> Place {
+        let hashes = hashes(&inner.coalescer.hasher, charges);
         let mut lanes = inner.coalescer.lanes.lock();
         let is_full = lanes.waiting >= WAITING_MAX;
         let lane = lanes.by_slot.entry(slot).or_default();
-        if lane.in_flight < IN_FLIGHT_MAX && lane.waiting.is_empty() {
+        if lane.in_flight < IN_FLIGHT_MAX && lane.is_empty() {
             lane.in_flight += 1;
             return Place::First(Turn { inner: Arc::clone(inner), slot });
         }
@@ -93,7 +96,7 @@ impl Coalescer {
             return Place::Full;
         }
         let (answer, answered) = oneshot::channel();
-        lane.waiting.push_back(Waiting::new(charges, now, deadline, answer));
+        lane.push(Hashed { charges, hashes: &hashes }, now, Waiting { deadline, answer });
         lanes.waiting += 1;
         Place::Behind(answered)
     }
@@ -103,9 +106,8 @@ impl Coalescer {
         let mut guard = self.lanes.lock();
         let lanes = &mut *guard;
         let lane = lanes.by_slot.get_mut(&slot)?;
-        let before = lane.waiting.len();
-        let batch = Batch::take(&mut lane.waiting, Instant::now());
-        lanes.waiting -= before - lane.waiting.len();
+        let (batch, gone) = lane.take(Instant::now());
+        lanes.waiting -= gone;
         if batch.is_none() {
             lane.in_flight -= 1;
             if lane.in_flight == 0 {

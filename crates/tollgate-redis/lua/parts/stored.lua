@@ -39,12 +39,14 @@ function parts.is_other(i, key, wrong)
       return true
     end
   elseif type == 'hash' then
-    local fields = call('HMGET', key, 'ts', 'level', 'scale', 'used', 'width', 'head', 'tail')
+    local fields = call('HMGET', key, 'ts', 'level', 'scale', 'used', 'width', 'head', 'tail',
+      'expires')
     local ts, level, scale = integer(fields[1]), integer(fields[2]), integer(fields[3])
     local used, width = integer(fields[4]), integer(fields[5])
     local head, tail = integer(fields[6]), integer(fields[7])
     local count = call('HLEN', key)
-    local is_bucket = level and scale and scale >= 1 and scale <= EXACT_MAX / 2 and count == 3
+    local is_bucket = level and scale and scale >= 1 and scale <= EXACT_MAX / 2
+      and count == (fields[8] and 4 or 3)
     local is_window = used and used >= 1 and count == 2
     local is_cells = used and used >= 1 and width and width >= 1 and width <= WIDTH_MAX_US
       and head and tail and head <= tail and count == 6 + tail - head

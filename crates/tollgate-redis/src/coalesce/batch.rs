@@ -1,10 +1,11 @@
 //! Checks that go in one call.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     Bucket, Charge, Decisions, Operation, Quota, State, StoreError, Stored, Timestamp,
@@ -12,7 +13,7 @@ use tollgate_core::{
 };
 
 use super::Told;
-use super::waiting::Waiting;
+use super::waiting::{Hashed, Kept, Waiting};
 use crate::TimeSource;
 use crate::key::write_bucket;
 use crate::reply::Numbers;
@@ -25,62 +26,95 @@ const CHARGES_MAX: usize = 128;
 /// The most checks of one call.
 const CHECKS_MAX: usize = 8_192;
 
-/// An upper estimate of the digits of a charge's arguments.
-const ARG_BYTES_PER_CHARGE: usize = 24;
+/// An estimate of an argument's length that few exceed.
+const ARG_BYTES: usize = 8;
 
 /// Checks that go in one call, in the order in which they are decided.
 #[derive(Debug)]
 pub(super) struct Batch {
     steps: Vec<Step>,
     charges: usize,
+    checks: usize,
     now: Timestamp,
+    last_steps: LastSteps,
 }
 
-/// Checks that are charged the same to the same buckets; never empty.
+/// Checks that are charged the same to the same buckets.
 #[derive(Debug)]
 struct Step {
+    charges: SmallVec<[Kept; 1]>,
     checks: Vec<Waiting>,
+    /// Whether no other step charges its bucket, which is only one.
+    is_alone: bool,
 }
 
 impl Batch {
-    /// Takes the first that wait, or `None` if nobody does. Those that nobody waits for any more
-    /// are dropped, and have spent nothing.
-    pub(super) fn take(waiting: &mut VecDeque<Waiting>, at: Instant) -> Option<Self> {
-        while waiting.front().is_some_and(|one| !one.is_wanted(at)) {
-            waiting.pop_front();
+    /// Begins with one check.
+    pub(super) fn new(check: Hashed<'_>, now: Timestamp, waiting: Waiting) -> Self {
+        let last_steps = LastSteps::default();
+        let mut batch = Self { steps: Vec::new(), charges: 0, checks: 0, now, last_steps };
+        batch.push(check, waiting);
+        batch
+    }
+
+    /// Takes a check in behind the others, or gives back that it waits if it has no place here.
+    ///
+    /// It joins the step that is the last of all its buckets, so it keeps its place in the order of
+    /// each.
+    pub(super) fn join(
+        &mut self,
+        check: Hashed<'_>,
+        now: Timestamp,
+        waiting: Waiting,
+    ) -> Option<Waiting> {
+        if now != self.now || self.checks >= CHECKS_MAX {
+            return Some(waiting);
         }
-        let now = waiting.front()?.now;
-        let mut batch = Self { steps: Vec::new(), charges: 0, now };
-        // The last step that charges a bucket, by the hash of its key. A check joins the step that
-        // is the last of all its buckets, so it keeps its place in the order of each.
-        let mut last_steps = LastSteps::default();
-        let mut checks = 0;
-        while let Some(one) = waiting.front()
-            && one.now == now
-            && checks < CHECKS_MAX
+        let last = self.last_steps.common(check.hashes);
+        if let Some(step) = last.and_then(|step| self.steps.get_mut(step))
+            && step.is_charged(check.charges)
         {
-            let joins = last_steps.common(one).filter(|step| {
-                batch.steps[*step].checks.first().is_some_and(|two| two.charges == one.charges)
-            });
-            let is_full = batch.charges + one.charges.len() > CHARGES_MAX;
-            if joins.is_none() && is_full && !batch.steps.is_empty() {
-                break;
-            }
-            let Some(one) = waiting.pop_front() else { break };
-            if !one.is_wanted(at) {
-                continue;
-            }
-            checks += 1;
-            match joins {
-                Some(step) => batch.steps[step].checks.push(one),
-                None => {
-                    last_steps.note(&one, batch.steps.len());
-                    batch.charges += one.charges.len();
-                    batch.steps.push(Step { checks: vec![one] });
+            self.checks += 1;
+            step.checks.push(waiting);
+            return None;
+        }
+        if self.charges + check.charges.len() > CHARGES_MAX {
+            return Some(waiting);
+        }
+        self.push(check, waiting);
+        None
+    }
+
+    fn push(&mut self, check: Hashed<'_>, waiting: Waiting) {
+        let number = self.steps.len();
+        let mut is_alone = check.charges.len() == 1;
+        for hash in check.hashes {
+            if let Some(before) = self.last_steps.by_hash.insert(*hash, number) {
+                is_alone = false;
+                if let Some(before) = self.steps.get_mut(before) {
+                    before.is_alone = false;
                 }
             }
         }
-        Some(batch)
+        let charges = check.charges.iter().map(Kept::new).collect();
+        self.steps.push(Step { charges, checks: vec![waiting], is_alone });
+        self.charges += check.charges.len();
+        self.checks += 1;
+    }
+
+    /// Returns how many checks there are.
+    pub(super) const fn checks(&self) -> usize {
+        self.checks
+    }
+
+    /// Drops the checks that nobody waits for any more; they have spent nothing.
+    pub(super) fn drop_unwanted(&mut self, at: Instant) {
+        for step in &mut self.steps {
+            step.checks.retain(|one| one.is_wanted(at));
+        }
+        self.steps.retain(|step| !step.checks.is_empty());
+        self.checks = self.steps.iter().map(|step| step.checks.len()).sum();
+        self.charges = self.steps.iter().map(|step| step.charges.len()).sum();
     }
 
     /// Writes the call.
@@ -97,10 +131,13 @@ impl Batch {
             })
             .collect();
         let key_bytes: usize = charges().map(|one| inner.prefix.len() + 1 + one.key.len()).sum();
+        let runs = self.runs(&numbers);
+        let arg_count: usize = runs.iter().map(|run| 4 + 3 * run.step.charges.len()).sum();
+        let arg_count = 4 + 4 * quotas.len() + arg_count;
         let mut command = inner.transport.script.call(
             form,
-            5 + 4 * quotas.len() + 2 * self.steps.len() + 4 * self.charges,
-            key_bytes + (2 + quotas.len() + self.charges) * ARG_BYTES_PER_CHARGE,
+            1 + self.charges + arg_count,
+            key_bytes + arg_count * ARG_BYTES,
         );
         command.arg(self.charges);
         charges().for_each(|charge| write_bucket(&mut command, &inner.prefix, charge.key));
@@ -115,14 +152,29 @@ impl Batch {
             command.arg(quota.units_per_tick()).arg(quota.scale());
             command.arg(quota.tick_us()).arg(quota.burst());
         }
-        let mut numbers = numbers.into_iter();
-        for step in &self.steps {
-            command.arg(step.checks.len()).arg(step.charges().count());
-            for (charge, number) in step.charges().zip(&mut numbers) {
+        for Run { steps, step, numbers } in runs {
+            command.arg(steps).arg(step.checks.len()).arg(step.charges.len());
+            command.arg(u8::from(step.is_alone));
+            for (charge, number) in step.charges().zip(numbers) {
                 command.arg(number + 1).arg(charge.cost.units()).arg(u8::from(charge.shadow));
             }
         }
         command
+    }
+
+    /// Puts steps that follow each other and are written alike into one run; `numbers` are those of
+    /// the quotas of all charges.
+    fn runs<'a>(&'a self, mut numbers: &'a [usize]) -> Vec<Run<'a>> {
+        let mut runs: Vec<Run<'_>> = Vec::new();
+        for step in &self.steps {
+            let (own, rest) = numbers.split_at(step.charges.len());
+            numbers = rest;
+            match runs.last_mut() {
+                Some(run) if run.numbers == own && run.step.is_written_as(step) => run.steps += 1,
+                _ => runs.push(Run { steps: 1, step, numbers: own }),
+            }
+        }
+        runs
     }
 
     /// Tells each what the reply means for it, or gives all back if the script cannot have replied
@@ -133,7 +185,7 @@ impl Batch {
         for step in self.steps {
             let mut states: Vec<_> = before.by_ref().take(step.charges().count()).collect();
             for one in step.checks {
-                let told = match decide(&one, &mut states, max_clock_skew, now) {
+                let told = match decide(&step.charges, &mut states, max_clock_skew, now) {
                     Some(decisions) => Told::Decided(decisions),
                     None => Told::GoesAlone,
                 };
@@ -167,43 +219,53 @@ impl Batch {
     }
 }
 
-/// The last step that charges each bucket. Two keys of one hash are taken for one bucket, which
-/// only keeps checks apart.
-#[derive(Default)]
+/// Steps that follow each other and are written alike.
+struct Run<'a> {
+    steps: usize,
+    step: &'a Step,
+    numbers: &'a [usize],
+}
+
+/// The last step that charges each bucket, by the hash of its key. Two keys of one hash are taken
+/// for one bucket, which only keeps checks apart.
+#[derive(Debug, Default)]
 struct LastSteps {
-    hasher: RandomState,
-    by_hash: HashMap<u64, usize>,
+    by_hash: HashMap<u64, usize, RandomState>,
 }
 
 impl LastSteps {
     /// The step that is the last for all buckets of a check.
-    fn common(&self, one: &Waiting) -> Option<usize> {
-        let mut steps = one.charges.iter().map(|charge| self.by_hash.get(&self.hash(&charge.key)));
+    fn common(&self, hashes: &[u64]) -> Option<usize> {
+        let mut steps = hashes.iter().map(|hash| self.by_hash.get(hash));
         let first = steps.next()??;
         steps.all(|step| step == Some(first)).then_some(*first)
-    }
-
-    fn note(&mut self, one: &Waiting, step: usize) {
-        for charge in &one.charges {
-            let hash = self.hash(&charge.key);
-            self.by_hash.insert(hash, step);
-        }
-    }
-
-    fn hash(&self, key: &str) -> u64 {
-        self.hasher.hash_one(key)
     }
 }
 
 impl Step {
     fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.checks.first().into_iter().flat_map(|one| one.charges.iter().map(|kept| kept.charge()))
+        self.charges.iter().map(Kept::charge)
+    }
+
+    fn is_charged(&self, charges: &[Charge<'_>]) -> bool {
+        self.charges.len() == charges.len()
+            && self.charges.iter().zip(charges).all(|(kept, charge)| kept.is(charge))
+    }
+
+    /// Whether the arguments are the same but for the quotas.
+    fn is_written_as(&self, other: &Self) -> bool {
+        self.checks.len() == other.checks.len()
+            && self.is_alone == other.is_alone
+            && self
+                .charges()
+                .map(|charge| (charge.cost, charge.shadow))
+                .eq(other.charges().map(|charge| (charge.cost, charge.shadow)))
     }
 }
 
 /// Decides one check on what its buckets hold, and spends there what the script has spent.
 fn decide(
-    one: &Waiting,
+    charges: &[Kept],
     states: &mut [Option<State>],
     max_clock_skew: Duration,
     now: Timestamp,
@@ -211,12 +273,12 @@ fn decide(
     if states.iter().any(Option::is_none) {
         return None;
     }
-    if let ([kept], [state]) = (one.charges.as_slice(), &mut *states) {
+    if let ([kept], [state]) = (charges, &mut *states) {
         let (decision, change) = kept.charge().decide(state.as_ref(), max_clock_skew, now);
         change.apply(state);
         return Some(Decisions::from_iter([decision]));
     }
-    let charges: Vec<_> = one.charges.iter().map(|kept| kept.charge()).collect();
+    let charges: Vec<_> = charges.iter().map(Kept::charge).collect();
     let stored: Vec<_> =
         states.iter().map(|state| Stored { state: state.as_ref(), record: None }).collect();
     let effects = decide_together(Operation::Spend, &charges, &stored, max_clock_skew, now);

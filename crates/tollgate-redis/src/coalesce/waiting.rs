@@ -1,59 +1,81 @@
 //! Who waits to go with others.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
 
+use foldhash::quality::RandomState;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tollgate_core::{Charge, Cost, Quota, Timestamp};
 
 use super::Told;
-
-/// Checks that wait for a call, and the calls that are in flight before them.
-#[derive(Debug, Default)]
-pub(super) struct Lane {
-    pub(super) waiting: VecDeque<Waiting>,
-    pub(super) in_flight: usize,
-}
+use super::batch::Batch;
 
 /// One check that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) charges: Vec<Kept>,
-    /// The time to decide at, if the callers' clocks do.
-    pub(super) now: Timestamp,
-    deadline: Instant,
-    answer: oneshot::Sender<Told>,
+    pub(super) deadline: Instant,
+    pub(super) answer: oneshot::Sender<Told>,
 }
 
-/// A charge that outlives the call.
-#[derive(Debug, PartialEq, Eq)]
+/// What a check is charged to, with the hash of each key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hashed<'a> {
+    pub(super) charges: &'a [Charge<'a>],
+    pub(super) hashes: &'a [u64],
+}
+
+pub(super) type Hashes = SmallVec<[u64; 2]>;
+
+/// Batches that are being filled, and the calls that are in flight before them.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// All but the last are full, or are decided at another time.
+    batches: VecDeque<Batch>,
+    pub(super) in_flight: usize,
+}
+
+/// A charge that outlives the caller's.
+#[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) key: String,
-    pub(super) quota: Quota,
-    pub(super) cost: Cost,
-    pub(super) shadow: bool,
+    key: Box<str>,
+    quota: Quota,
+    cost: Cost,
+    shadow: bool,
 }
 
-impl Kept {
-    pub(super) fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.key, &self.quota, self.cost).with_shadow(self.shadow)
+impl Lane {
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Has a check wait behind those that came before it.
+    pub(super) fn push(&mut self, check: Hashed<'_>, now: Timestamp, waiting: Waiting) {
+        let waiting = match self.batches.back_mut() {
+            Some(last) => last.join(check, now, waiting),
+            None => Some(waiting),
+        };
+        if let Some(waiting) = waiting {
+            self.batches.push_back(Batch::new(check, now, waiting));
+        }
+    }
+
+    /// Takes those who go next and are still waited for, and tells how many that waited are gone.
+    pub(super) fn take(&mut self, at: Instant) -> (Option<Batch>, usize) {
+        let mut gone = 0;
+        while let Some(mut batch) = self.batches.pop_front() {
+            gone += batch.checks();
+            batch.drop_unwanted(at);
+            if batch.checks() > 0 {
+                return (Some(batch), gone);
+            }
+        }
+        (None, gone)
     }
 }
 
 impl Waiting {
-    pub(super) fn new(
-        charges: &[Charge<'_>],
-        now: Timestamp,
-        deadline: Instant,
-        answer: oneshot::Sender<Told>,
-    ) -> Self {
-        let kept = |charge: &Charge<'_>| {
-            let Charge { key, quota, cost, shadow, .. } = *charge;
-            Kept { key: key.to_owned(), quota: *quota, cost, shadow }
-        };
-        Self { charges: charges.iter().map(kept).collect(), now, deadline, answer }
-    }
-
     /// Tells whether somebody still waits for the answer.
     pub(super) fn is_wanted(&self, at: Instant) -> bool {
         !self.answer.is_closed() && at < self.deadline
@@ -63,4 +85,32 @@ impl Waiting {
         // Whoever has gone away meanwhile has spent, as with a call of its own.
         let _ = self.answer.send(told);
     }
+}
+
+impl Kept {
+    pub(super) fn new(charge: &Charge<'_>) -> Self {
+        let Charge { key, quota, cost, shadow, .. } = *charge;
+        Self { key: key.into(), quota: *quota, cost, shadow }
+    }
+
+    pub(super) fn charge(&self) -> Charge<'_> {
+        Charge::new(&self.key, &self.quota, self.cost).with_shadow(self.shadow)
+    }
+
+    pub(super) fn is(&self, charge: &Charge<'_>) -> bool {
+        *self.key == *charge.key
+            && self.cost == charge.cost
+            && self.shadow == charge.shadow
+            && self.quota == *charge.quota
+    }
+}
+
+/// Hashes the keys of charges.
+pub(super) fn hashes(hasher: &RandomState, charges: &[Charge<'_>]) -> Hashes {
+    let hash = |charge: &Charge<'_>| {
+        let mut hasher = hasher.build_hasher();
+        hasher.write(charge.key.as_bytes());
+        hasher.finish()
+    };
+    charges.iter().map(hash).collect()
 }

@@ -99,6 +99,10 @@ fn hash(fields: &BTreeMap<&str, &str>) -> Seen {
     let field = |name: &str| number(fields[name]);
     let ts = Timestamp::from_micros(field("ts"));
     let names: Vec<&str> = fields.keys().copied().collect();
+    if names == ["expires", "level", "scale", "ts"] {
+        number(fields["expires"]);
+        return Seen::Bucket(Bucket { level: field("level"), scale: field("scale"), ts });
+    }
     if names == ["level", "scale", "ts"] {
         return Seen::Bucket(Bucket { level: field("level"), scale: field("scale"), ts });
     }
