@@ -41,6 +41,10 @@ pub fn push_attribute(key: &mut String, attribute: &str, value: Option<&str>) {
     key.push_str(attribute);
     let Some(value) = value else { return };
     key.push('=');
+    if value.len() <= VALUE_LEN_MAX && value.bytes().all(is_plain) {
+        key.push_str(value);
+        return;
+    }
     let start = key.len();
     for character in value.chars() {
         if matches!(character, ':' | '{' | '}' | '%') || character.is_control() {
@@ -79,6 +83,11 @@ pub fn push_algorithm(key: &mut String, algorithm: Algorithm) {
         Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => ":@sliding",
         Algorithm::Concurrency { .. } => ":@concurrency",
     });
+}
+
+/// Whether a byte of a value is a character that stands for itself; others are looked at one by one.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && !matches!(byte, b':' | b'{' | b'}' | b'%')
 }
 
 fn push_hash(key: &mut String, value: &str) {

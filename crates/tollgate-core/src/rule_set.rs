@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
+
 use crate::attributes::Attributes;
 use crate::exception::Treatment;
 use crate::quota::Quota;
@@ -58,7 +60,7 @@ impl Applied {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    domains: HashMap<String, Vec<Arc<Rule>>>,
+    domains: HashMap<String, Vec<Arc<Rule>>, RandomState>,
 }
 
 impl RuleSet {
@@ -69,7 +71,7 @@ impl RuleSet {
     /// [`RuleError`] if two rules of a domain have one name, or if a rule has a name, a domain, a
     /// key or a match that cannot be.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleError> {
-        let mut domains: HashMap<String, Vec<Arc<Rule>>> = HashMap::new();
+        let mut domains: HashMap<String, Vec<Arc<Rule>>, RandomState> = HashMap::default();
         let with_shadows = rules.into_iter().flat_map(|rule| {
             let shadow = rule.shadow_rule();
             [Some(rule), shadow].into_iter().flatten()

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Algorithm, Charge, Decisions, Operation, StoreError, Timestamp};
 
 use self::batch::Batch;
-use self::waiting::{Hashed, Lane, Waiting, hashes};
+use self::waiting::{Hashed, InFlight, Lane, Waiting, hashes};
 use crate::error;
 use crate::key::HashSlot;
 use crate::store::Inner;
@@ -44,8 +44,10 @@ pub(crate) struct Coalescer {
 
 #[derive(Debug, Default)]
 struct Lanes {
-    by_slot: HashMap<HashSlot, Lane>,
+    by_slot: HashMap<HashSlot, Lane, RandomState>,
     waiting: usize,
+    /// How many turns there have been.
+    turns: u64,
 }
 
 /// What one who waited is told.
@@ -85,72 +87,103 @@ impl Coalescer {
         deadline: Instant,
     ) -> Place {
         let hashes = hashes(&inner.coalescer.hasher, charges);
-        let mut lanes = inner.coalescer.lanes.lock();
-        let is_full = lanes.waiting >= WAITING_MAX;
+        let mut guard = inner.coalescer.lanes.lock();
+        let lanes = &mut *guard;
         let lane = lanes.by_slot.entry(slot).or_default();
-        if lane.in_flight < IN_FLIGHT_MAX && lane.is_empty() {
-            lane.in_flight += 1;
-            return Place::First(Turn { inner: Arc::clone(inner), slot });
+        // A caller that keeps its future but does not poll it holds nobody else up for long.
+        let timeout = inner.transport.timeout;
+        lane.in_flight.retain(|turn| deadline < turn.deadline + timeout);
+        let has_turn = lane.in_flight.len() < IN_FLIGHT_MAX;
+        if has_turn && lane.is_empty() {
+            let turn = lanes.turns;
+            lanes.turns += 1;
+            lane.in_flight.push(InFlight { turn, deadline });
+            return Place::First(Turn { inner: Arc::clone(inner), slot, turn });
         }
-        if is_full {
+        if lanes.waiting >= WAITING_MAX {
             return Place::Full;
         }
         let (answer, answered) = oneshot::channel();
         lane.push(Hashed { charges, hashes: &hashes }, now, Waiting { deadline, answer });
         lanes.waiting += 1;
+        if has_turn {
+            let turn = lanes.turns;
+            lanes.turns += 1;
+            lane.in_flight.push(InFlight { turn, deadline });
+            drop(guard);
+            // Its end has those sent who wait.
+            drop(Turn { inner: Arc::clone(inner), slot, turn });
+        }
         Place::Behind(answered)
     }
 
-    /// Takes those who go next, or gives the place in flight up if nobody waits.
-    fn next(&self, slot: HashSlot) -> Option<Batch> {
+    /// Takes those who go next, or ends the turn if nobody waits. A turn that was given to others
+    /// since it took too long has nobody to send.
+    fn next(&self, slot: HashSlot, turn: u64, deadline: Instant) -> Option<Batch> {
         let mut guard = self.lanes.lock();
         let lanes = &mut *guard;
         let lane = lanes.by_slot.get_mut(&slot)?;
+        let place = lane.in_flight.iter().position(|one| one.turn == turn)?;
         let (batch, gone) = lane.take(Instant::now());
         lanes.waiting -= gone;
-        if batch.is_none() {
-            lane.in_flight -= 1;
-            if lane.in_flight == 0 {
-                lanes.by_slot.remove(&slot);
-            }
+        if batch.is_some() {
+            lane.in_flight[place].deadline = deadline;
+            return batch;
         }
-        batch
+        lane.in_flight.swap_remove(place);
+        if lane.in_flight.is_empty() {
+            lanes.by_slot.remove(&slot);
+        }
+        None
     }
 }
 
-/// A place in flight. When it ends, those who waited meanwhile go.
+/// A call in flight, or several after each other. When it ends, those who waited meanwhile go.
 struct Turn {
     inner: Arc<Inner>,
     slot: HashSlot,
+    turn: u64,
+}
+
+impl Turn {
+    fn next(&self) -> Option<Batch> {
+        let deadline = self.inner.transport.deadline();
+        self.inner.coalescer.next(self.slot, self.turn, deadline)
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(batch) = self.inner.coalescer.next(self.slot) else { return };
+        let Some(batch) = self.next() else { return };
+        let Self { slot, turn, .. } = *self;
+        let turn = Self { inner: Arc::clone(&self.inner), slot, turn };
         // Whoever waits has a runtime; if it ends now, nobody waits any more.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(go_on(Arc::clone(&self.inner), self.slot, batch));
+            runtime.spawn(turn.go_on(batch));
         }
     }
 }
 
-/// Sends batches until nobody waits.
-async fn go_on(inner: Arc<Inner>, slot: HashSlot, mut batch: Batch) {
-    loop {
-        let deadline = inner.transport.deadline();
-        let command = |form| batch.command(&inner, form);
-        match inner.transport.send(slot, command, deadline).await {
-            Ok(reply) => {
-                let told = batch.tell(&reply, inner.max_clock_skew);
-                if let Err(unheard) = told {
-                    unheard.fail(&error::unintelligible(&inner.transport.target.name()));
+impl Turn {
+    /// Sends batches until nobody waits.
+    async fn go_on(self, mut batch: Batch) {
+        loop {
+            let inner = &self.inner;
+            let deadline = inner.transport.deadline();
+            let command = |form| batch.command(inner, form);
+            match inner.transport.send(self.slot, command, deadline).await {
+                Ok(reply) => {
+                    let told = batch.tell(&reply, inner.max_clock_skew);
+                    if let Err(unheard) = told {
+                        unheard.fail(&error::unintelligible(&inner.transport.target.name()));
+                    }
                 }
+                Err(failed) => batch.fail(&failed.into_store_error(|_| None)),
             }
-            Err(failed) => batch.fail(&failed.into_store_error(|_| None)),
-        }
-        match inner.coalescer.next(slot) {
-            Some(next) => batch = next,
-            None => return,
+            match self.next() {
+                Some(next) => batch = next,
+                None => return,
+            }
         }
     }
 }
@@ -170,8 +203,8 @@ impl Inner {
         };
         let told = match Coalescer::place(self, slot, charges, now_of_lane, deadline) {
             Place::First(turn) => {
-                let decided =
-                    self.decide_alone(Operation::Spend, slot, charges, now, deadline).await;
+                let alone = self.decide_alone(Operation::Spend, slot, charges, now, deadline);
+                let decided = Box::pin(alone).await;
                 drop(turn);
                 return decided;
             }
@@ -181,7 +214,8 @@ impl Inner {
         match told {
             Ok(Ok(Told::Decided(decisions))) => Ok(decisions),
             Ok(Ok(Told::GoesAlone)) => {
-                self.decide_alone(Operation::Spend, slot, charges, now, deadline).await
+                let alone = self.decide_alone(Operation::Spend, slot, charges, now, deadline);
+                Box::pin(alone).await
             }
             Ok(Ok(Told::Failed(error))) => Err(error),
             // Whoever is not wanted any more is dropped.

@@ -254,7 +254,8 @@ impl Store for RedisStore {
         if inner.coalesces && Coalescer::takes(operation, charges) {
             return inner.spend_coalesced(slot, charges, now).await;
         }
-        inner.decide_alone(operation, slot, charges, now, inner.transport.deadline()).await
+        let deadline = inner.transport.deadline();
+        Box::pin(inner.decide_alone(operation, slot, charges, now, deadline)).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

@@ -237,6 +237,32 @@ async fn the_first_that_goes_away_does_not_leave_the_others_waiting() {
 }
 
 #[tokio::test]
+async fn futures_that_nobody_polls_hold_others_up_for_no_longer_than_a_deadline() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let server = RedisServer::start().unwrap();
+    let builder = RedisStore::builder(server.url()).time_source(TimeSource::Client);
+    let store = builder.timeout(TIMEOUT).connect().await.unwrap();
+    let quotas = quotas();
+    let request = vec![("a".to_owned(), 2, 1, false)];
+    let ask = || store.apply(Operation::Spend, charges(&request, &quotas).leak(), START);
+    let mut unpolled: Vec<_> = (0..2).map(|_| Box::pin(ask())).collect();
+    for one in &mut unpolled {
+        assert!(futures_util::poll!(one.as_mut()).is_pending());
+    }
+    let start = Instant::now();
+    assert!(ask().await.unwrap_err().is_timeout());
+    assert!(start.elapsed() >= TIMEOUT);
+    // From then on they are passed by, whether they are polled again or not.
+    for remaining in [97, 96] {
+        assert_eq!(ask().await.unwrap()[0].remaining(), remaining);
+    }
+    let late = join_all(unpolled).await;
+    let late: Vec<_> = late.iter().map(|late| late.as_ref().unwrap()[0].remaining()).collect();
+    assert_eq!(late, [99, 98]);
+    assert_eq!(ask().await.unwrap()[0].remaining(), 95);
+}
+
+#[tokio::test]
 async fn g10_those_who_wait_for_a_silent_server_are_answered_by_their_deadline() {
     let server = RedisServer::start().unwrap();
     let builder = RedisStore::builder(server.url()).time_source(TimeSource::Client);

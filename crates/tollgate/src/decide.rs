@@ -9,6 +9,7 @@ use tollgate_core::{
 
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
+use crate::lease::leased;
 use crate::limiter::Limiter;
 use crate::store_parts::StoreParts;
 use crate::verdict::{Mode, Verdict};
@@ -32,9 +33,13 @@ impl Limiter {
         }
         let operation = if blocked { Operation::Look } else { operation };
         if is_check(operation, ticket)
-            && let Some(decided) = self.decide_by_slices(charged).await
+            && let Some(said) = self.take_slices(charged)
         {
-            return decided;
+            return match leased(charged, &said) {
+                Some(verdict) => Ok(verdict),
+                // It is rare, and would make the future of every check larger.
+                None => Box::pin(self.decide_beside_slices(charged, said)).await,
+            };
         }
         self.decide_in_store(operation, charged, ticket).await
     }

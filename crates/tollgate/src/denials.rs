@@ -8,10 +8,12 @@
 //! that denied. It answers the same request, and one that asks that bucket for more.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use tollgate_core::{Algorithm, Allow, Charge, Cost, Decision, Decisions, Deny, Quota, Timestamp};
 
 /// How long a denial is kept at most, which is how late what other processes give back is seen.
@@ -26,8 +28,10 @@ const SHARD_LEN_MAX: usize = 1_024;
 /// The denials that are kept, at most 16,384.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    shards: [Mutex<HashMap<String, Kept>>; SHARDS],
+    shards: [Mutex<HashMap<String, Kept, RandomState>>; SHARDS],
     hasher: RandomState,
+    /// Whether there may be any, which every check asks.
+    any: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -41,7 +45,7 @@ struct Kept {
 impl Default for Denials {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, hasher: RandomState::new() }
+        Self { shards, hasher: RandomState::default(), any: AtomicBool::new(false) }
     }
 }
 
@@ -70,11 +74,15 @@ impl Denials {
             let charges = charges.iter().map(owned).collect();
             let kept = Kept { charges, decisions: decisions.clone(), since, until };
             shard.insert(first.key.to_owned(), kept);
+            self.any.store(true, Ordering::Release);
         }
     }
 
     /// Returns what the store would say to a request at `now`, if that is known and a denial.
     pub(crate) fn find(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Decisions> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
         charges.iter().filter(|one| !one.shadow).find_map(|one| {
             let mut shard = self.shard(one.key);
             let kept = shard.get(one.key)?;
@@ -97,9 +105,11 @@ impl Denials {
         for shard in &self.shards {
             shard.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
+        // What is kept meanwhile is not found until the next is; that asks the store once more.
+        self.any.store(false, Ordering::Release);
     }
 
-    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Kept>> {
+    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Kept, RandomState>> {
         let hash = self.hasher.hash_one(key);
         let index = hash as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)

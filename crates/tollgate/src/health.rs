@@ -195,10 +195,11 @@ impl Health {
         operation: Operation,
         decisions: &[Decision],
     ) {
-        self.note_sign_of_life();
+        let now_us = self.now_us();
+        self.last_answer_us.store(now_us.max(1), Ordering::Relaxed);
         let wrote = operation != Operation::Look && decisions.iter().any(Decision::is_allow);
         let mut state = self.state();
-        state.note_answer(asked, self.now());
+        state.note_answer(asked, Timestamp::from_micros(now_us));
         // While a part is not asked, only a probe tells that it is well.
         if !self.open().is_empty() || !self.failing.load(Ordering::Relaxed) {
             return;

@@ -15,22 +15,36 @@ use crate::verdict::{Mode, RuleDecision, Verdict};
 /// How often slices are looked through for what is not spent in time.
 const SWEEP: Duration = Duration::from_millis(20);
 
+/// What slices said to each charge, if they had enough.
+pub(crate) type Said = SmallVec<[Option<Decision>; 2]>;
+
+/// The verdict of a check that slices have decided alone.
+pub(crate) fn leased(charged: &AllCharged, said: &Said) -> Option<Verdict> {
+    let decided = charged
+        .iter()
+        .zip(said)
+        .map(|(one, said)| said.map(|decision| one.decided(decision, Mode::Lease)));
+    Some(Verdict::new(decided.collect::<Option<_>>()?, None))
+}
+
 impl Limiter {
-    /// Decides a check as far as slices can: what they cannot is asked of the store, and if that
-    /// denies, nothing is spent here either (G7). `None` if no slice is of use.
-    pub(crate) async fn decide_by_slices(
-        &self,
-        charged: &AllCharged,
-    ) -> Option<Result<Verdict, CheckError>> {
+    /// Takes what slices have of what a check is charged to; `None` if they have nothing.
+    pub(crate) fn take_slices(&self, charged: &AllCharged) -> Option<Said> {
         if self.store().answers_at_once() || charged.iter().all(|one| one.lease.is_none()) {
             return None;
         }
         let now = Instant::now();
-        let said: SmallVec<[Option<Decision>; 2]> =
-            charged.iter().map(|one| self.take_slice(one, now)).collect();
-        if said.iter().all(Option::is_none) {
-            return None;
-        }
+        let said: Said = charged.iter().map(|one| self.take_slice(one, now)).collect();
+        said.iter().any(Option::is_some).then_some(said)
+    }
+
+    /// Decides a check of which slices have said a part: the rest is asked of the store, and if that
+    /// denies, nothing is spent here either (G7).
+    pub(crate) async fn decide_beside_slices(
+        &self,
+        charged: &AllCharged,
+        said: Said,
+    ) -> Result<Verdict, CheckError> {
         let rest: AllCharged = charged
             .iter()
             .zip(&said)
@@ -38,13 +52,7 @@ impl Limiter {
             .map(|(one, _)| one.clone())
             .collect();
         let mut taken = PutBack { limiter: self, charged, said: &said, keeps: false };
-        let asked = match rest.is_empty() {
-            true => Verdict::new(SmallVec::new(), None),
-            false => match self.decide_in_store(Operation::Spend, &rest, None).await {
-                Ok(verdict) => verdict,
-                Err(error) => return Some(Err(error)),
-            },
-        };
+        let asked = self.decide_in_store(Operation::Spend, &rest, None).await?;
         taken.keeps = asked.is_allowed();
         let mut asked_rules = asked.rules().iter();
         let rules: SmallVec<[RuleDecision; 2]> = charged
@@ -55,7 +63,7 @@ impl Limiter {
                 None => asked_rules.next().cloned(),
             })
             .collect();
-        Some(Ok(Verdict::new(rules, asked.store_failure())))
+        Ok(Verdict::new(rules, asked.store_failure()))
     }
 
     fn take_slice(&self, one: &Charged, now: Instant) -> Option<Decision> {

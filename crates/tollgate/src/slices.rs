@@ -8,10 +8,11 @@
 //! more is admitted by all that.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use tokio::time::Instant;
 use tollgate_core::{Allow, Cost, LeaseTerms, Quota};
 
@@ -38,7 +39,7 @@ const SHARD_LEN_MAX: usize = 512;
 /// The slices that this node holds, of at most 8,192 keys.
 #[derive(Debug)]
 pub(crate) struct Slices {
-    shards: [Mutex<HashMap<String, Key>>; SHARDS],
+    shards: [Mutex<HashMap<String, Key, RandomState>>; SHARDS],
     hasher: RandomState,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Leftover {
 impl Default for Slices {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, hasher: RandomState::new() }
+        Self { shards, hasher: RandomState::default() }
     }
 }
 
@@ -183,7 +184,7 @@ impl Slices {
 
     /// The units that are held and not spent.
     pub(crate) fn units(&self) -> u64 {
-        let of = |shard: &Mutex<HashMap<String, Key>>| -> u64 {
+        let of = |shard: &Mutex<HashMap<String, Key, RandomState>>| -> u64 {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.values().flat_map(|held| &held.slices).map(|slice| slice.units).sum()
         };
@@ -195,7 +196,7 @@ impl Slices {
         self.shard(key).remove(key);
     }
 
-    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Key>> {
+    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Key, RandomState>> {
         let index = self.hasher.hash_one(key) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,13 @@ impl StoreParts {
 
     /// The parts that are in the set, by their index.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
-        (0..64).filter(move |index| self.0 & (1 << index) != 0)
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let index = left.trailing_zeros() as usize;
+            // Takes the lowest part out.
+            left &= left.checked_sub(1)?;
+            Some(index)
+        })
     }
 }
 
@@ -48,5 +54,18 @@ impl Sub for StoreParts {
 
     fn sub(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_set_are_told_once_each_and_in_order() {
+        let parts: StoreParts = [63, 0, 5, 5].map(StoreParts::one).into_iter().collect();
+        assert_eq!(parts.iter().collect::<Vec<_>>(), [0, 5, 63]);
+        assert_eq!(StoreParts::default().iter().next(), None);
+        assert_eq!(StoreParts(u64::MAX).iter().count(), 64);
     }
 }

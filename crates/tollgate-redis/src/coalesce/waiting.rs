@@ -33,7 +33,15 @@ pub(super) type Hashes = SmallVec<[u64; 2]>;
 pub(super) struct Lane {
     /// All but the last are full, or are decided at another time.
     batches: VecDeque<Batch>,
-    pub(super) in_flight: usize,
+    pub(super) in_flight: SmallVec<[InFlight; 2]>,
+}
+
+/// A turn that somebody has.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) turn: u64,
+    /// When the call that it makes is over.
+    pub(super) deadline: Instant,
 }
 
 /// A charge that outlives the caller's.
