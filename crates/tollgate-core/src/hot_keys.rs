@@ -1,5 +1,6 @@
 //! How a key with much traffic is served.
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use crate::algorithm::Algorithm;
@@ -15,6 +16,8 @@ pub enum HotKeys {
     /// A node that asks much of a key spends from slices that it has debited ahead of time; see
     /// [`LeaseTerms`].
     Lease,
+    /// Each bucket is kept in so many shards; see [`ShardTerms`](crate::ShardTerms).
+    Shards(NonZeroU8),
 }
 
 /// How a token bucket is kept when nodes spend from slices of it.
