@@ -383,7 +383,11 @@ impl Rule {
     pub(crate) fn shadow_rule(&self) -> Option<Self> {
         let quota = self.shadow_quota?;
         let name = format!("{}.shadow", self.name);
-        let hot_keys = HotKeys::Exact;
+        let hot_keys = match self.hot_keys {
+            // The traffic of a key is the same under both.
+            HotKeys::Shards(count) if ShardTerms::of(&quota, count).is_ok() => self.hot_keys,
+            _ => HotKeys::Exact,
+        };
         Some(Self { name, quota, shadow_quota: None, shadow: true, hot_keys, ..self.clone() })
     }
 
