@@ -95,8 +95,9 @@ impl ShardTerms {
         let smaller = part(quota, burst / parts, count)?;
         let extra = burst % parts;
         let larger = if extra == 0 { smaller } else { part(quota, burst / parts + 1, count)? };
-        let larger_count = u8::try_from(if extra == 0 { parts } else { extra });
-        let larger_count = larger_count.unwrap_or(count.get());
+        // Fewer than there are shards.
+        let extra = u8::try_from(extra).unwrap_or_default();
+        let larger_count = if extra == 0 { count.get() } else { extra };
         Ok(Self { count: count.get(), larger_count, larger, smaller })
     }
 
