@@ -242,7 +242,7 @@ impl Limiter {
         let mut charged: AllCharged = parts.iter().map(Part::to_charged).collect();
         let mut operation = operation;
         if parts.iter().any(is_hopeless) {
-            charged = self.on_some_shards(&charged);
+            charged = self.on_some_shards(&charged).into_owned();
             operation = Operation::Look;
         }
         let decided = self.decide(operation, &charged, None);

@@ -3,6 +3,7 @@
 //! A check asks one shard, drawn at random among those that can hold its cost, and if that denies one
 //! other. What asks for the state of a bucket asks all of its shards.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -151,14 +152,17 @@ impl Limiter {
     }
 
     /// Chooses a shard of each bucket that has some and none of them chosen.
-    pub(crate) fn on_some_shards(&self, charged: &AllCharged) -> AllCharged {
+    pub(crate) fn on_some_shards<'c>(&self, charged: &'c AllCharged) -> Cow<'c, AllCharged> {
+        if charged.iter().all(|one| one.undecided().is_none()) {
+            return Cow::Borrowed(charged);
+        }
         let place = |one: &Charged| {
             let terms = one.undecided()?;
             // A cost that none can hold is denied by each alike.
             let number = terms.first(one.cost, self.chooser().draw()).unwrap_or(0);
             one.clone().on_shard(number)
         };
-        charged.iter().map(|one| place(one).unwrap_or_else(|| one.clone())).collect()
+        Cow::Owned(charged.iter().map(|one| place(one).unwrap_or_else(|| one.clone())).collect())
     }
 
     /// Spends in one shard of each bucket. Where that denies, and nothing else does that no other
@@ -173,6 +177,11 @@ impl Limiter {
         let start = Instant::now();
         let first = self.on_some_shards(charged);
         let said = self.ask(operation, &first, ticket, now).await?;
+        // Where the rest of a denied request is given back later, that would concern what is taken
+        // under the same ticket once more.
+        if ticket.is_some() && first.len() > 1 && !self.store().is_atomic() {
+            return Ok(said);
+        }
         let Some(second) = self.asked_again(&first, &said) else { return Ok(said) };
         let places: SmallVec<[usize; 2]> = second.iter().map(|(place, _)| *place).collect();
         let second: AllCharged = second.into_iter().map(|(_, one)| one).collect();

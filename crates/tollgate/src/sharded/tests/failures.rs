@@ -46,3 +46,52 @@ async fn g10_without_the_store_the_whole_share_is_granted_here_and_then_charged_
     }
     assert_eq!(admitted, 5);
 }
+
+/// A store that takes its time.
+struct Slow(Remote);
+
+const TAKES: Duration = Duration::from_millis(30);
+
+impl Store for Slow {
+    async fn apply(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        tokio::time::sleep(TAKES).await;
+        self.0.apply(operation, charges, now).await
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.0.reset(keys).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g10_both_shards_are_asked_within_one_deadline() {
+    let (remote, clock) = (Remote::default(), ManualClock::new());
+    for (deadline, calls, took) in [(50, 1, 50), (61, 2, 60), (100, 2, 60)] {
+        let limiter = Limiter::builder()
+            .rule(sharded("all", quota("2/day", 2), 2))
+            .clock(clock.clone())
+            .store(AnyStore::new(Slow(remote.clone())))
+            .store_timeout(Duration::from_millis(deadline))
+            .build()
+            .unwrap();
+        remote.memory.forget(&["default:all:@shard=0", "default:all:@shard=1"]);
+        for shard in [0, 1] {
+            let key = tollgate_core::key::shard("default:all", shard);
+            let one = quota("1/day", 1);
+            let charge = [Charge::new(&key, &one, Cost::ONE)];
+            let now = crate::clock::Clock::now(&clock);
+            assert!(remote.memory.decide(Operation::Spend, &charge, now).unwrap()[0].is_allow());
+        }
+        remote.calls();
+        let start = tokio::time::Instant::now();
+        let denied = check(&limiter, 1).await;
+        assert_eq!((denied.is_allowed(), denied.mode()), (false, Mode::Exact));
+        assert_eq!(start.elapsed(), Duration::from_millis(took));
+        assert_eq!(remote.calls().len(), calls);
+    }
+}

@@ -121,3 +121,20 @@ async fn an_acquisition_waits_for_units_of_any_shard_and_gives_back_to_its_own()
     let before = in_shards(&remote, &whole, 4, &clock);
     assert_eq!(before.iter().sum::<u32>(), 3);
 }
+
+#[tokio::test]
+async fn a_reservation_by_several_rules_is_tried_once_where_they_are_not_decided_in_one_step() {
+    let (remote, clock) = (Remote::default(), ManualClock::new());
+    let wide = Rule::new("wide", quota("1000/day", 1_000)).with_key(["account"]);
+    let limiter = limiter(&remote, &[sharded("all", quota("4/day", 4), 4), wide], &clock);
+    let request = Attributes::from([("account", "a")]);
+    let mut reserved = 0;
+    for _ in 0..100 {
+        remote.calls();
+        let said = limiter.reserve(&request, Cost::ONE, TTL).await.unwrap();
+        assert_eq!(remote.calls().len(), 1);
+        reserved += u32::from(said.into_hold().is_some());
+    }
+    let wide = limiter.peek(&request).await.unwrap().rules()[1].decision().remaining();
+    assert_eq!((reserved, wide), (4, 996));
+}
