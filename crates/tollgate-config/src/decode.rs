@@ -13,6 +13,7 @@ mod exceptions;
 mod failure;
 mod fields;
 mod headers;
+mod hot_keys;
 mod listen;
 mod log;
 mod matching;
@@ -101,6 +102,7 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &exceptions::OVERRIDE,
     &cost::COST,
     &cost::COST_ATTRIBUTE,
+    &hot_keys::HOT_KEYS,
     &rule::RULE,
 ];
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate_config::{Config, DenialConfig, EnvoyConfig, HeadersConfig, LogConfig, RulesFrom};
-use tollgate_core::{CostRule, Matcher, Treatment};
+use tollgate_core::{CostRule, HotKeys, Matcher, Treatment};
 
 #[test]
 fn every_mistake_is_shown_with_its_line_and_what_to_write() {
@@ -116,6 +116,9 @@ fn dump(config: &Config) -> String {
         }
         let (policy, share) = (rule.failure_policy().as_str(), rule.local_share());
         writeln!(text, "  {policy}, {share:?}, shadow {}", rule.is_shadow()).unwrap();
+        if rule.hot_keys() != HotKeys::Exact {
+            writeln!(text, "  hot keys {:?}", rule.hot_keys()).unwrap();
+        }
     }
     if !config.warnings.is_empty() {
         writeln!(text, "{}", config.warnings).unwrap();

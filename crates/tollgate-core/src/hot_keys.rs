@@ -1,11 +1,26 @@
 //! How a key with much traffic is served.
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 
 /// How a rule serves a key with much traffic.
+///
+/// # Examples
+///
+/// ```
+/// use std::num::NonZeroU8;
+/// use tollgate_core::{HotKeys, Quota, Rule, RuleSet};
+///
+/// let quota = Quota::new("100000/s".parse()?, 20_000)?;
+/// let shards = NonZeroU8::new(16).ok_or("zero")?;
+/// let rule = Rule::new("everyone", quota).with_hot_keys(HotKeys::Shards(shards));
+/// assert_eq!(rule.shard_terms(&quota).map(|terms| terms.quota(0).burst()), Some(1_250));
+/// assert_eq!(RuleSet::new([rule])?.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HotKeys {
@@ -15,6 +30,8 @@ pub enum HotKeys {
     /// A node that asks much of a key spends from slices that it has debited ahead of time; see
     /// [`LeaseTerms`].
     Lease,
+    /// Each bucket is kept in so many shards; see [`ShardTerms`](crate::ShardTerms).
+    Shards(NonZeroU8),
 }
 
 /// How a token bucket is kept when nodes spend from slices of it.

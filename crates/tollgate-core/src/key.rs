@@ -7,6 +7,9 @@
 //! log) or `:@concurrency` at its end. So nodes that do not agree on a rule's algorithm, while a
 //! change is rolled out, each count on their own instead of discarding what the others wrote.
 //!
+//! A bucket that is kept in [shards](crate::ShardTerms) has `:@shard=<number>` at the end of each of
+//! its keys.
+//!
 //! In a value `:`, `{`, `}`, `%` and control characters are written as `%XX` per byte. A value
 //! whose escaped form is over 128 bytes becomes `%sha256-` and the first 128 bits of its SHA-256 in
 //! hex; since a literal `%` is always followed by two hex digits, no other value has that form. An
@@ -88,6 +91,29 @@ pub fn push_algorithm(key: &mut String, algorithm: Algorithm) {
 /// Whether a byte of a value is a character that stands for itself; others are looked at one by one.
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && !matches!(byte, b':' | b'{' | b'}' | b'%')
+}
+
+/// Returns the key of a shard of the bucket at `key`, from 0 on.
+///
+/// A Redis Cluster finds a slot by what stands between the first `{` and the next `}`, if a key has
+/// that. The number is put inside it, so that each shard has a slot of its own; the first four are in
+/// four different quarters of all slots.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_core::key::shard;
+///
+/// assert_eq!(shard("default:all", 3), "default:all:@shard=3");
+/// assert_eq!(shard("{shop}:all", 3), "{shop:@shard=3}:all");
+/// ```
+pub fn shard(key: &str, number: usize) -> String {
+    let end = key.split_once('{').and_then(|(before, rest)| {
+        let len = rest.find('}').filter(|len| *len > 0)?;
+        Some(before.len() + 1 + len)
+    });
+    let (before, after) = key.split_at(end.unwrap_or(key.len()));
+    format!("{before}:@shard={number}{after}")
 }
 
 fn push_hash(key: &mut String, value: &str) {

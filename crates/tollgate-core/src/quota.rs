@@ -359,6 +359,7 @@ enum Part {
     Burst,
     Cells,
     Combination,
+    Shards,
 }
 
 impl QuotaError {
@@ -372,6 +373,10 @@ impl QuotaError {
 
     const fn cells(message: String) -> Self {
         Self { part: Part::Cells, message }
+    }
+
+    pub(crate) const fn shards(message: String) -> Self {
+        Self { part: Part::Shards, message }
     }
 
     fn unrepresentable(rate: Rate, burst: u32) -> Self {
@@ -410,6 +415,11 @@ impl QuotaError {
     /// Tells whether the number of cells is at fault.
     pub fn is_cells(&self) -> bool {
         self.part == Part::Cells
+    }
+
+    /// Tells whether the quota itself can be, but not in as many shards.
+    pub fn is_shards(&self) -> bool {
+        self.part == Part::Shards
     }
 
     /// Tells whether rate and burst are each valid but cannot be counted exactly together.

@@ -12,6 +12,7 @@ use crate::hot_keys::{HotKeys, LeaseTerms};
 use crate::key;
 use crate::matcher::Matcher;
 use crate::quota::{Quota, QuotaError};
+use crate::shards::ShardTerms;
 
 /// A named limit: which requests it applies to, what makes its buckets, and their quota.
 ///
@@ -243,6 +244,15 @@ impl Rule {
         }
     }
 
+    /// Returns how a bucket under `quota` is kept in shards, if the rule does that and the quota can
+    /// be.
+    pub fn shard_terms(&self, quota: &Quota) -> Option<ShardTerms> {
+        match self.hot_keys {
+            HotKeys::Shards(count) => ShardTerms::of(quota, count).ok(),
+            _ => None,
+        }
+    }
+
     /// Returns the part of the quota that one node grants on its own.
     pub const fn local_share(&self) -> LocalShare {
         self.local_share
@@ -344,6 +354,9 @@ impl Rule {
                 quota.burst()
             )));
         }
+        if let HotKeys::Shards(count) = self.hot_keys {
+            ShardTerms::of(quota, count).map_err(|error| self.error(error.to_string()))?;
+        }
         let part = self.local_part(quota, NonZeroU32::MIN);
         part.map(drop).map_err(|error| self.error(format!("local share of the quota: {error}")))
     }
@@ -370,7 +383,11 @@ impl Rule {
     pub(crate) fn shadow_rule(&self) -> Option<Self> {
         let quota = self.shadow_quota?;
         let name = format!("{}.shadow", self.name);
-        let hot_keys = HotKeys::Exact;
+        let hot_keys = match self.hot_keys {
+            // The traffic of a key is the same under both.
+            HotKeys::Shards(count) if ShardTerms::of(&quota, count).is_ok() => self.hot_keys,
+            _ => HotKeys::Exact,
+        };
         Some(Self { name, quota, shadow_quota: None, shadow: true, hot_keys, ..self.clone() })
     }
 

@@ -30,6 +30,11 @@ impl Ticket {
         Self(bits)
     }
 
+    /// Returns the 128 bits.
+    pub const fn bits(self) -> u128 {
+        self.0
+    }
+
     /// Makes the ticket of a text that the caller has chosen, such as the id of an order. Equal
     /// texts make equal tickets, on every node.
     pub fn of(text: &str) -> Self {

@@ -124,6 +124,20 @@ mod tests {
     }
 
     #[test]
+    fn every_shard_of_a_bucket_has_a_slot_of_its_own_and_the_first_four_are_far_apart() {
+        for key in ["default:all", "default:each:account=7", "{shop}:all", "all:{shop}", "{}a"] {
+            let slot = |shard| HashSlot::of("tollgate", &tollgate_core::key::shard(key, shard)).0;
+            let mut slots: Vec<_> = (0..64).map(slot).collect();
+            let mut quarters: Vec<_> = slots[..4].iter().map(|slot| slot / 4_096).collect();
+            quarters.sort_unstable();
+            assert_eq!(quarters, [0, 1, 2, 3], "{key}");
+            slots.sort_unstable();
+            slots.dedup();
+            assert_eq!(slots.len(), 64, "{key}");
+        }
+    }
+
+    #[test]
     fn a_record_is_in_the_slot_of_its_bucket() {
         let slot = |full: &str| match hash_tag(full) {
             Some(tag) => crc16(0, tag.as_bytes()) % 16_384,

@@ -121,6 +121,11 @@ impl RedisStore {
         }
     }
 
+    /// Returns the longest that an operation may take.
+    pub fn timeout(&self) -> Duration {
+        self.inner.transport.timeout
+    }
+
     /// Tells whether the buckets are spread over the nodes of a Redis Cluster.
     pub fn is_cluster(&self) -> bool {
         matches!(self.inner.transport.target, Target::Cluster(_))

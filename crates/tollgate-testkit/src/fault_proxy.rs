@@ -57,6 +57,10 @@ pub enum Fault {
     /// Each is passed on that much later. The order stays, and the rate is not bounded.
     Delay(Duration),
     /// They vanish, as does the end of the stream: the connection stays open and silent.
+    ///
+    /// [Reset](FaultProxy::reset) the connections when this ends: in a stream that went on without
+    /// the bytes that vanished, answers would be taken for those to other requests, which no network
+    /// brings about.
     BlackHole,
 }
 

@@ -105,6 +105,16 @@ impl AnyStore {
         }
     }
 
+    /// Returns the longest that an operation may take, where a store without a deadline of its own
+    /// has `deadline`.
+    pub(crate) fn deadline(&self, deadline: Duration) -> Duration {
+        match &self.kind {
+            #[cfg(feature = "redis")]
+            Kind::Redis(store) => store.timeout(),
+            _ => deadline,
+        }
+    }
+
     /// Tells whether an operation on several buckets fails as a whole or not at all.
     pub(crate) fn is_atomic(&self) -> bool {
         match &self.kind {

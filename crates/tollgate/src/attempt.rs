@@ -183,6 +183,10 @@ impl<'a> Request<'a> {
         let own = units.filter_map(|(_, said)| said.retry_after()).max().unwrap_or_default();
         let Some((one, said)) = said().find(|(one, _)| one.key == place.key()) else { return own };
         let Some(quota) = &one.quota else { return own };
+        if one.sharded.is_some() {
+            // What all shards have gained by then may be in others than those that are asked.
+            return own;
+        }
         let until_full = said.decision().reset_after();
         let wait = match quota.algorithm() {
             Algorithm::TokenBucket => {
@@ -266,7 +270,9 @@ async fn spend(
     }
     // A shadow rule that says deny has taken nothing.
     let said = charged.iter().zip(verdict.rules());
-    let spent = said.filter(|(_, said)| said.decision().is_allow()).map(|(one, _)| one.clone());
+    let spent = said
+        .filter(|(_, said)| said.decision().is_allow())
+        .map(|(one, said)| one.where_decided(said));
     let spent = Spent::new(taken(spent.collect(), locally), operation != Operation::Spend);
     Ok((verdict, Some(spent)))
 }

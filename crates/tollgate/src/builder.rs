@@ -20,6 +20,7 @@ pub struct LimiterBuilder {
     breaker: BreakerSettings,
     store_timeout: Duration,
     nodes: NonZeroU32,
+    shard_seed: Option<u64>,
 }
 
 /// What a limiter is made of besides its rules.
@@ -29,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) breaker: BreakerSettings,
     pub(crate) store_timeout: Duration,
     pub(crate) nodes: NonZeroU32,
+    /// From what the choice of shards follows, if it should be the same in every run.
+    pub(crate) shard_seed: Option<u64>,
 }
 
 impl LimiterBuilder {
@@ -40,6 +43,7 @@ impl LimiterBuilder {
             breaker: BreakerSettings::default(),
             store_timeout: Duration::from_millis(50),
             nodes: NonZeroU32::MIN,
+            shard_seed: None,
         }
     }
 
@@ -102,6 +106,13 @@ impl LimiterBuilder {
         self
     }
 
+    /// Makes the choice of shards the same in every run.
+    #[cfg(test)]
+    pub(crate) const fn shard_seed(mut self, seed: u64) -> Self {
+        self.shard_seed = Some(seed);
+        self
+    }
+
     /// Makes the limiter. Inside a tokio runtime it begins to announce itself to the store as one
     /// of the nodes that share the budget, outside of one with the first request.
     ///
@@ -110,9 +121,10 @@ impl LimiterBuilder {
     /// [`RuleError`] if the rules cannot be; see [`RuleSet::new`].
     pub fn build(self) -> Result<Limiter, RuleError> {
         let rules = RuleSet::new(self.rules)?;
-        let Self { clock, breaker, store_timeout, nodes, .. } = self;
+        let Self { clock, breaker, store_timeout, nodes, shard_seed, .. } = self;
         let store = self.store.unwrap_or_else(|| MemoryStore::new().into());
-        Ok(Limiter::new(rules, Setup { store, clock, breaker, store_timeout, nodes }))
+        let setup = Setup { store, clock, breaker, store_timeout, nodes, shard_seed };
+        Ok(Limiter::new(rules, setup))
     }
 }
 

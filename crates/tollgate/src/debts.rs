@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate_core::{Charge, Cost, Operation, Quota, Timestamp};
+use tollgate_core::{Charge, Cost, Operation, Quota, ShardTerms, Timestamp, key};
 use tollgate_memory::MemoryStore;
 
 /// How many buckets may be in debt, as many as this node's own store holds (G9).
@@ -21,7 +21,7 @@ pub(crate) struct Debts {
 }
 
 /// What was spent of one bucket on this node's own account.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Debt {
     /// The quota of the bucket in the store.
     pub(crate) quota: Quota,
@@ -29,6 +29,18 @@ pub(crate) struct Debt {
     pub(crate) part: Quota,
     pub(crate) shadow: bool,
     pub(crate) spent: u64,
+    pub(crate) place: Place,
+}
+
+/// Where a debt is charged.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// To the bucket of the same key as here.
+    Whole,
+    /// To all shards in which the store keeps the bucket.
+    Shards(Box<ShardTerms>),
+    /// To one shard of the bucket that has this key here.
+    ShardOf(Arc<str>),
 }
 
 /// A bucket and what is owed to it.
@@ -100,6 +112,10 @@ impl Debts {
 
 /// What of a debt still counts: what refilled here meanwhile would have refilled there too.
 pub(crate) fn still_counts(local: &MemoryStore, (key, debt): &Owed, now: Timestamp) -> u64 {
+    let key = match &debt.place {
+        Place::ShardOf(whole) => whole,
+        Place::Whole | Place::Shards(_) => key.as_str(),
+    };
     let look = Charge::new(key, &debt.part, Cost::ZERO);
     let left = local.decide_one(Operation::Look, &look, now);
     let used = match left {
@@ -107,6 +123,25 @@ pub(crate) fn still_counts(local: &MemoryStore, (key, debt): &Owed, now: Timesta
         Err(_) => debt.part.burst(),
     };
     debt.spent.min(used.into()).min(debt.quota.burst().into())
+}
+
+/// Divides a debt among the shards in which the store keeps the bucket, in equal parts of what still
+/// counts; a debt without shards stays as it is.
+pub(crate) fn in_shards(local: &MemoryStore, owed: Owed, now: Timestamp) -> Vec<Owed> {
+    let Place::Shards(terms) = &owed.1.place else { return vec![owed] };
+    let (units, count) = (still_counts(local, &owed, now), terms.count() as u64);
+    let (whole, debt) = &owed;
+    let local_key: Arc<str> = whole.as_str().into();
+    (0..terms.count())
+        .map(|number| {
+            // The first shards are the larger ones.
+            let spent = units / count + u64::from((number as u64) < units % count);
+            let place = Place::ShardOf(Arc::clone(&local_key));
+            let quota = *terms.quota(number);
+            (key::shard(whole, number), Debt { quota, spent, place, ..debt.clone() })
+        })
+        .filter(|(_, debt)| debt.spent > 0)
+        .collect()
 }
 
 #[cfg(test)]
@@ -122,7 +157,8 @@ mod tests {
     }
 
     fn debt(spent: u64) -> Debt {
-        Debt { quota: quota("10/s", 10), part: quota("5/s", 5), shadow: false, spent }
+        let (quota, part) = (quota("10/s", 10), quota("5/s", 5));
+        Debt { quota, part, shadow: false, spent, place: Place::Whole }
     }
 
     #[test]
@@ -157,5 +193,31 @@ mod tests {
         assert_eq!(still_counts(&local, &owed, after(800)), 0);
         let charged_before = ("a".to_owned(), debt(1));
         assert_eq!(still_counts(&local, &charged_before, NOW), 1, "no more than was spent since");
+    }
+
+    #[test]
+    fn a_debt_of_a_bucket_in_shards_is_divided_among_them_to_the_unit() {
+        let local = MemoryStore::new();
+        let terms = ShardTerms::of(&quota("10/s", 10), 4.try_into().unwrap()).unwrap();
+        let spent = Debt { place: Place::Shards(Box::new(terms)), ..debt(5) };
+        let charge = Charge::new("a", &spent.part, Cost::new(5));
+        assert!(local.decide_one(Operation::Spend, &charge, NOW).unwrap().is_allow());
+        let after = |millis| NOW.saturating_add(Duration::from_millis(millis));
+        let shares = |now| {
+            let shards = in_shards(&local, ("a".to_owned(), spent.clone()), now);
+            shards.into_iter().map(|(key, debt)| (key, debt.spent)).collect::<Vec<_>>()
+        };
+        let named = |shares: &[u64]| {
+            let shards = shares.iter().enumerate();
+            shards.map(|(number, units)| (format!("a:@shard={number}"), *units)).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(NOW), named(&[2, 1, 1, 1]));
+        // What refilled here would have refilled there too.
+        assert_eq!(shares(after(400)), named(&[1, 1, 1]));
+        assert_eq!(shares(after(1_000)), []);
+        let shard = in_shards(&local, ("a".to_owned(), spent.clone()), NOW).remove(0);
+        assert_eq!(still_counts(&local, &shard, NOW), 2);
+        assert_eq!(still_counts(&local, &shard, after(800)), 1);
+        assert_eq!(still_counts(&local, &shard, after(1_000)), 0);
     }
 }

@@ -31,7 +31,12 @@ impl Limiter {
         if !blocked && let Some(one) = enforced().find(|one| !one.is_possible()) {
             return Err(CheckError::impossible(one));
         }
-        let operation = if blocked { Operation::Look } else { operation };
+        if blocked {
+            // What nobody waits for asks one shard, and not all of them.
+            return self
+                .decide_in_store(Operation::Look, &self.on_some_shards(charged), ticket)
+                .await;
+        }
         if is_check(operation, ticket)
             && let Some(said) = self.take_slices(charged)
         {
@@ -52,8 +57,8 @@ impl Limiter {
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
         let now = self.now();
-        match self.apply(operation, charged, ticket, now).await {
-            Ok(decisions) => Ok(exact(charged, decisions)),
+        match self.ask_store(operation, charged, ticket, now).await {
+            Ok(verdict) => Ok(verdict),
             Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
             Err(error) => self.decide_by_policy(operation, charged, ticket, now, error),
         }
@@ -80,10 +85,41 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
-        let decisions = self.apply(operation, charged, ticket, self.now()).await;
-        decisions
-            .map(|decisions| exact(charged, decisions))
-            .map_err(|source| CheckError::store(None, source))
+        let verdict = self.ask_store(operation, charged, ticket, self.now()).await;
+        verdict.map_err(|source| CheckError::store(None, source))
+    }
+
+    /// Asks the store, in which some of the buckets may be kept in shards.
+    async fn ask_store(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> Result<Verdict, StoreError> {
+        if charged.iter().all(|one| one.sharded.is_none()) {
+            return self.ask(operation, charged, ticket, now).await;
+        }
+        // What few rules need must not make every check's future larger.
+        Box::pin(self.ask_shards(operation, charged, ticket, now)).await
+    }
+
+    /// Asks the store for what it says to all that is charged, where each has its bucket.
+    pub(crate) async fn ask(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> Result<Verdict, StoreError> {
+        let decisions = self.apply(operation, charged, ticket, now).await?;
+        Ok(exact(charged, decisions))
+    }
+
+    /// The parts of the store in which buckets are kept.
+    pub(crate) fn parts_of(&self, charged: &[Charged]) -> StoreParts {
+        let keys = charged.iter().flat_map(Charged::keys_in_store);
+        keys.map(|key| self.store().part_of(&key)).collect()
     }
 
     /// Tells whether requests ask these parts of the store. While they do not, probes do.

@@ -20,7 +20,7 @@ pub struct CheckError {
 
 #[derive(Debug)]
 enum Kind {
-    Impossible { rule: Arc<Rule>, cost: Cost, limit: u32 },
+    Impossible { rule: Arc<Rule>, cost: Cost, limit: Cost },
     Invalid(StoreError),
     Cost(CostError),
     NotHeld,
@@ -29,7 +29,7 @@ enum Kind {
 
 impl CheckError {
     pub(crate) fn impossible(charged: &Charged) -> Self {
-        let limit = charged.quota.map_or(0, |quota| quota.burst());
+        let limit = charged.cost_max();
         let rule = Arc::clone(&charged.rule);
         Self { kind: Kind::Impossible { rule, cost: charged.cost, limit } }
     }

@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 
 use crate::charged::{AllCharged, Charged};
-use crate::debts::Debt;
+use crate::debts::{Debt, Place};
 use crate::decide::BLOCKED;
 use crate::error::CheckError;
 use crate::limiter::Limiter;
@@ -89,7 +89,8 @@ impl Limiter {
         now: Timestamp,
     ) -> Result<Decisions, StoreError> {
         let nodes = self.nodes().count();
-        let charges = || local_rules(charged).filter_map(|one| Some((one, one.charge(ticket)?)));
+        let charges =
+            || local_rules(charged).filter_map(|one| Some((one, one.whole_charge(ticket)?)));
         let parts: SmallVec<[Quota; 2]> = charges()
             .map(|(one, charge)| one.rule.local_part(charge.quota, nodes))
             .collect::<Result<_, _>>()
@@ -106,7 +107,9 @@ impl Limiter {
                 if spends && !charge.cost.is_zero() && !one.counts_slots() {
                     let (quota, shadow) = (*charge.quota, charge.shadow);
                     let (part, spent) = (*part, charge.cost.units());
-                    self.debts().add(charge.key, Debt { quota, part, shadow, spent });
+                    let terms = one.sharded.as_ref().map(|sharded| *sharded.terms());
+                    let place = terms.map_or(Place::Whole, |terms| Place::Shards(Box::new(terms)));
+                    self.debts().add(charge.key, Debt { quota, part, shadow, spent, place });
                 }
             }
         }

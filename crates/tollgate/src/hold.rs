@@ -48,6 +48,8 @@ pub(crate) struct HeldRule {
     pub(crate) name: String,
     /// How many units the rule spends for each unit of the caller's cost.
     pub(crate) factor: u64,
+    /// In which shard of the bucket, if it is kept in such.
+    pub(crate) shard: Option<u8>,
 }
 
 impl Hold {
@@ -66,8 +68,11 @@ impl Hold {
             Some(value) => seen.with(name.to_owned(), value),
             None => seen,
         });
-        let rule =
-            |one: &Charged| HeldRule { name: one.rule.name().to_owned(), factor: one.factor };
+        let rule = |one: &Charged| HeldRule {
+            name: one.rule.name().to_owned(),
+            factor: one.factor,
+            shard: one.sharded.as_ref().and_then(|sharded| sharded.number()),
+        };
         Self { kind, ticket, request: seen, rules: charged.iter().map(rule).collect() }
     }
 

@@ -112,6 +112,7 @@ mod part;
 mod permit;
 mod recovery;
 mod reservation;
+mod sharded;
 mod slices;
 mod status;
 mod store_parts;
@@ -120,8 +121,8 @@ mod verdict;
 pub use tollgate_core::{
     Algorithm, Allow, Applied, Attributes, BreakerSettings, Charge, Cost, CostRule, Decision,
     Decisions, Deny, Exception, FailurePolicy, Fraction, HotKeys, LeaseTerms, LocalShare, Matcher,
-    Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, Store,
-    StoreError, StoreErrorKind, Ticket, Timestamp, Treatment,
+    Missing, Operation, Pattern, Quota, QuotaError, Rate, Rule, RuleError, RuleSet, ShardTerms,
+    Store, StoreError, StoreErrorKind, Ticket, Timestamp, Treatment,
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]

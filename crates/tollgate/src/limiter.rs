@@ -21,6 +21,7 @@ use crate::hold::draw_ticket;
 use crate::line::Lines;
 use crate::nodes::Nodes;
 use crate::recovery::{Tasks, WeakLimiter};
+use crate::sharded::Chooser;
 use crate::slices::Slices;
 use crate::verdict::Verdict;
 
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     /// What the store denies for a while yet.
     denials: Denials,
     slices: Slices,
+    chooser: Chooser,
     background: Background,
     pub(crate) tasks: Tasks,
 }
@@ -78,6 +80,7 @@ impl Limiter {
             health: Health::new(setup.store.kind(), setup.store.parts_count(), setup.breaker),
             nodes: Nodes::new(setup.nodes),
             id: draw_ticket().to_string(),
+            chooser: Chooser::new(setup.shard_seed),
             setup,
             lines: Lines::default(),
             denials: Denials::default(),
@@ -213,12 +216,14 @@ impl Limiter {
     }
 
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {
-        let keys: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
-        self.shared.local.forget(&keys);
+        let local: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
+        self.shared.local.forget(&local);
+        let keys: SmallVec<[String; 2]> = charged.iter().flat_map(Charged::keys_in_store).collect();
         keys.iter().for_each(|key| {
             self.denials().forget(key);
             self.slices().forget(key);
         });
+        let keys: SmallVec<[&str; 2]> = keys.iter().map(String::as_str).collect();
         let asked = keys.iter().map(|key| self.store().part_of(key)).collect();
         let done = match self.is_asked(asked) {
             true => self.store().reset(&keys, self.deadline()).await,
@@ -290,6 +295,10 @@ impl Limiter {
 
     pub(crate) fn slices(&self) -> &Slices {
         &self.shared.slices
+    }
+
+    pub(crate) fn chooser(&self) -> &Chooser {
+        &self.shared.chooser
     }
 
     pub(crate) fn denials(&self) -> &Denials {

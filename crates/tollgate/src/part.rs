@@ -1,5 +1,6 @@
 //! Requests whose buckets the caller chooses.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 use tollgate_core::{
-    Applied, Attributes, Cost, Decision, Deny, FailurePolicy, Operation, Quota, Rule, StoreError,
-    StoreErrorKind,
+    Applied, Attributes, Cost, Decision, Deny, FailurePolicy, HotKeys, Operation, Quota, Rule,
+    StoreError, StoreErrorKind,
 };
 
 use crate::charged::{AllCharged, Charged};
@@ -213,8 +214,19 @@ impl Limiter {
     ///
     /// As for [`refund`](Self::refund).
     pub async fn refund_parts(&self, parts: &[Part]) -> Result<Verdict, CheckError> {
+        let parts = self.parts_as_kept(parts);
         let charged: AllCharged = parts.iter().map(|part| part.charged.clone()).collect();
         self.apply_exactly(Operation::Refund, &charged, None).await
+    }
+
+    /// The parts, as their buckets are kept in this limiter's store.
+    fn parts_as_kept<'p>(&self, parts: &'p [Part]) -> Cow<'p, [Part]> {
+        let is_exact = |part: &Part| part.charged.rule.hot_keys() == HotKeys::Exact;
+        if self.store().answers_at_once() || parts.iter().all(is_exact) {
+            return Cow::Borrowed(parts);
+        }
+        let kept = |part: &Part| Part { charged: self.kept(part.charged.clone()), ..*part };
+        parts.iter().map(kept).collect()
     }
 
     async fn judge_parts(
@@ -223,11 +235,16 @@ impl Limiter {
         parts: &[Part],
         patience: Option<Duration>,
     ) -> Result<Verdict, CheckError> {
+        let parts = self.parts_as_kept(parts);
         let is_hopeless = |part: &Part| {
             part.is_enforced_on_all() && (part.charged.is_blocked() || part.is_impossible())
         };
-        let operation = if parts.iter().any(is_hopeless) { Operation::Look } else { operation };
-        let charged: AllCharged = parts.iter().map(Part::to_charged).collect();
+        let mut charged: AllCharged = parts.iter().map(Part::to_charged).collect();
+        let mut operation = operation;
+        if parts.iter().any(is_hopeless) {
+            charged = self.on_some_shards(&charged).into_owned();
+            operation = Operation::Look;
+        }
         let decided = self.decide(operation, &charged, None);
         let verdict = match patience.filter(|_| !self.store().answers_at_once()) {
             None => decided.await?,
@@ -238,7 +255,7 @@ impl Limiter {
                         StoreErrorKind::Timeout,
                         format!("the store took longer than the {patience:?} that the caller has"),
                     );
-                    let asked = charged.iter().map(|one| self.store().part_of(&one.key)).collect();
+                    let asked = self.parts_of(&charged);
                     let counts = patience >= PATIENCE_NOTED;
                     if counts && self.health().note_failure(asked, &late) {
                         self.keep_probing();

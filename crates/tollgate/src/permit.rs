@@ -218,6 +218,7 @@ impl Taken {
         let rules = self.limiter.rules();
         let now = |one: &Charged| {
             let mut one = one.clone();
+            let shard = one.sharded.as_ref().and_then(|sharded| sharded.number());
             let is_in_force = rules.iter().any(|rule| Arc::ptr_eq(rule, &one.rule));
             if !is_in_force
                 && let Some(applied) = rules.charge_by(one.rule.name(), &self.request)
@@ -225,11 +226,12 @@ impl Taken {
                 && key == one.key
             {
                 (one.rule, one.quota, one.exception) = (rule, Some(quota), exception);
-                one = self.limiter.kept(one);
+                // Where the bucket has other shards now, there may be nothing to give back to.
+                return self.limiter.kept(one).at(shard);
             }
-            one
+            Some(one)
         };
-        self.charged.iter().map(now).collect()
+        self.charged.iter().filter_map(now).collect()
     }
 
     /// Releases slots, if there are any, without a caller who waits for it.

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate_core::{Charge, Cost, Operation, Quota, StoreError, StoreErrorKind};
 
-use crate::debts::{Owed, still_counts};
+use crate::debts::{Owed, in_shards, still_counts};
 use crate::limiter::{Limiter, Shared};
 use crate::nodes::{ANNOUNCE_FIRST, ANNOUNCE_INTERVAL};
 use crate::store_parts::StoreParts;
@@ -168,7 +168,10 @@ impl Limiter {
     async fn charge_all(&self, away: StoreParts) -> Result<(), StoreError> {
         // Where a batch can fail in part, what it has charged would be charged again with the rest.
         let size = if self.store().is_atomic() { BATCH } else { 1 };
-        let mut owed = PutBack { limiter: self, owed: self.debts().take() };
+        let now = self.now();
+        let owed = self.debts().take().into_iter();
+        let owed = owed.flat_map(|one| in_shards(self.local_store(), one, now)).collect();
+        let mut owed = PutBack { limiter: self, owed };
         let mut failed = PutBack { limiter: self, owed: Vec::new() };
         let mut outcome = Ok(());
         let is_away = |(key, _): &mut Owed| !(self.store().part_of(key) & away).is_empty();

@@ -85,7 +85,12 @@ impl Limiter {
             .collect();
         let ticket = draw_ticket();
         let verdict = self.decide(Operation::Reserve { ttl }, &charged, Some(ticket)).await?;
-        let held: AllCharged = charged.into_iter().filter(|one| !one.cost.is_zero()).collect();
+        let held: AllCharged = charged
+            .iter()
+            .zip(verdict.rules())
+            .filter(|(one, _)| !one.cost.is_zero())
+            .map(|(one, said)| one.where_decided(said))
+            .collect();
         let is_held = verdict.is_allowed() && !held.is_empty();
         let hold = is_held.then(|| Hold::new(HoldKind::Units, ticket, attributes, &held));
         Ok(Reservation { verdict, hold })
@@ -226,15 +231,17 @@ impl Limiter {
         let held = hold.rules.iter().filter_map(|held| {
             let applied = rules.charge_by(&held.name, &hold.request)?;
             let Applied { rule, key, quota: Some(quota), exception } = applied else { return None };
-            Some(self.kept(Charged {
+            let charged = self.kept(Charged {
                 rule,
                 key,
                 quota: Some(quota),
                 exception,
                 cost: Cost::new(cost.units().saturating_mul(held.factor)),
                 factor: held.factor,
+                sharded: None,
                 lease: None,
-            }))
+            });
+            charged.at(held.shard)
         });
         held.filter(|one| one.counts_slots() == hold.is_slots()).collect()
     }

@@ -51,6 +51,8 @@ pub struct RuleDecision {
     pub(crate) exception: Option<usize>,
     pub(crate) decision: Decision,
     pub(crate) mode: Mode,
+    /// Which shard of the bucket decided, if it is kept in such.
+    pub(crate) shard: Option<u8>,
     /// Whether the same request can succeed later.
     pub(crate) retryable: bool,
 }

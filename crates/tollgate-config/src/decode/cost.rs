@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use tollgate_core::{Cost, CostRule};
+use tollgate_core::{Cost, CostRule, HotKeys};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
@@ -148,16 +148,23 @@ impl Decoder<'_> {
         cost: &PlacedCost,
         own: &PlacedQuota,
         overrides: &[PlacedQuota],
+        hot_keys: HotKeys,
     ) {
         let quotas = || std::iter::once(own).chain(overrides);
-        let burst = |placed: &PlacedQuota| u64::from(placed.quota.burst());
+        // The most that one shard can hold, where a bucket is kept in such.
+        let shards = match hot_keys {
+            HotKeys::Shards(count) => u64::from(count.get()),
+            _ => 1,
+        };
+        let burst = |placed: &PlacedQuota| u64::from(placed.quota.burst()).div_ceil(shards);
+        let of_shard = if shards > 1 { " in a shard" } else { "" };
         let most = quotas().map(burst).max().unwrap_or_default();
         for (units, span) in &cost.units {
             let above = |limits: &str, limit: &PlacedQuota| {
                 let message = format!("cost {units} is above {limits} of the rule");
                 Mistake::new(span.clone(), message)
                     .label("requests of this cost are refused")
-                    .also(limit.span.clone(), format!("at most {} at once", burst(limit)))
+                    .also(limit.span.clone(), format!("at most {} at once{of_shard}", burst(limit)))
             };
             if *units > most {
                 let help = format!("give at most {most}, or allow more at once");

@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
-use tollgate_core::{
-    Algorithm, DOMAIN_DEFAULT, Exception, HotKeys, LeaseTerms, Missing, Quota, Rule, key,
-};
+use tollgate_core::{Algorithm, DOMAIN_DEFAULT, Exception, Missing, Quota, Rule, key};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
 use crate::decode::quota::{PlacedQuota, QuotaFields};
 use crate::mistake::{Mistake, quoted};
-use crate::tree::{Node, Value};
+use crate::tree::Node;
 
 pub(super) const RULE: Shape = Shape {
     what: "a rule",
@@ -144,9 +142,6 @@ impl Decoder<'_> {
         let shadow = fields.value("shadow", self).and_then(|node| self.boolean(node, "shadow"));
         let shadow_quota = self.shadow_quota(fields, identity, algorithm, shadow);
 
-        if let (Some(cost), Some(quota), false) = (&cost, &quota, exceptions.lacks_quota) {
-            self.check_cost(cost, quota, &exceptions.quotas);
-        }
         for quotas in [quota.as_slice(), shadow_quota.as_slice(), &exceptions.quotas] {
             self.check_local_parts(fields, share, quotas);
         }
@@ -154,6 +149,9 @@ impl Decoder<'_> {
         let counted: Vec<Quota> =
             quota.iter().chain(&exceptions.quotas).map(|placed| placed.quota).collect();
         let hot_keys = self.hot_keys(fields, &counted);
+        if let (Some(cost), Some(quota), false) = (&cost, &quota, exceptions.lacks_quota) {
+            self.check_cost(cost, quota, &exceptions.quotas, hot_keys);
+        }
 
         let identity = identity?;
         let mut rule = Rule::new(&identity.name, quota?.quota)
@@ -242,39 +240,5 @@ impl Decoder<'_> {
             self.error(Mistake::new(span.clone(), message).help(help));
         }
         is_name
-    }
-
-    fn hot_keys(&mut self, fields: &Fields<'_>, quotas: &[Quota]) -> HotKeys {
-        let Some(node) = fields.value("hot_keys", self) else {
-            return HotKeys::Exact;
-        };
-        let kind = match &node.value {
-            Value::Mapping(entries) if entries.iter().any(|entry| entry.name == "shards") => {
-                Some("shards")
-            }
-            _ => self.word(node, "hot_keys", &["exact", "lease", "shards"], &[("leases", "lease")]),
-        };
-        match kind {
-            Some("shards") => {
-                let message = "`shards` for hot keys is not in this version".to_owned();
-                let help = "this version has `exact` and `lease`: write one of them";
-                self.error(Mistake::new(node.span.clone(), message).help(help));
-                HotKeys::Exact
-            }
-            Some("lease") => {
-                if let Some(quota) = quotas.iter().find(|one| LeaseTerms::of(one).is_none()) {
-                    let message = format!(
-                        "`lease` needs a token bucket with a burst of at least {}, not {} with {}",
-                        LeaseTerms::BURST_MIN,
-                        quota.algorithm(),
-                        quota.burst()
-                    );
-                    let help = "raise the burst, or remove the line: `exact` is the default";
-                    self.error(Mistake::new(node.span.clone(), message).help(help));
-                }
-                HotKeys::Lease
-            }
-            _ => HotKeys::Exact,
-        }
     }
 }

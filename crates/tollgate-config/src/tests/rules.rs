@@ -202,7 +202,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("key", &["ip", "[ip, account]", "[ip, ip]", "a b"]),
     ("match", &["{ path: /x }", "{}", "{ path: [] }"]),
     ("domain", &["shop", "a b"]),
-    ("hot_keys", &["exact", "lease", "{ shards: 4 }"]),
+    ("hot_keys", &["exact", "lease", "{ shards: 4 }", "{ shards: 64 }", "{ shards: 65 }", "{}"]),
 ];
 
 fn fields() -> impl Strategy<Value = String> {

@@ -40,7 +40,10 @@ impl fmt::Display for Hold {
         }
         for rule in &self.rules {
             parts.push(&rule.name);
-            parts.push(&rule.factor.to_string());
+            match rule.shard {
+                None => parts.push(&rule.factor.to_string()),
+                Some(shard) => parts.push(&format!("{}@{shard}", rule.factor)),
+            }
         }
         let body = URL_SAFE_NO_PAD.encode(parts.text);
         write!(f, "{body}.{}", &check_sum(&body)[..CHECK_LEN])
@@ -82,7 +85,12 @@ fn parse(text: &str) -> Option<Hold> {
         if rules.iter().any(|rule| rule.name == name) {
             return None;
         }
-        rules.push(HeldRule { name: name.to_owned(), factor: parts.next()?.parse().ok()? });
+        let factor = parts.next()?;
+        let (factor, shard) = match factor.split_once('@') {
+            None => (factor, None),
+            Some((factor, shard)) => (factor, Some(shard.parse().ok()?)),
+        };
+        rules.push(HeldRule { name: name.to_owned(), factor: factor.parse().ok()?, shard });
     }
     (1..=Charge::COUNT_MAX).contains(&rules.len()).then_some(Hold { kind, ticket, request, rules })
 }
@@ -117,12 +125,12 @@ mod tests {
     use super::*;
 
     fn hold() -> Hold {
-        let rule = |name: &str, factor| HeldRule { name: name.to_owned(), factor };
+        let rule = |name: &str, factor, shard| HeldRule { name: name.to_owned(), factor, shard };
         Hold {
             kind: HoldKind::Units,
             ticket: Ticket::new(7),
             request: Attributes::from([("ip", "\u{fc}:1"), ("account", "")]).with_domain("shop"),
-            rules: vec![rule("a", 1), rule("b", u64::MAX)],
+            rules: vec![rule("a", 1, None), rule("b", u64::MAX, None), rule("c", 1, Some(63))],
         }
     }
 
@@ -161,12 +169,15 @@ mod tests {
         let ticket = Ticket::new(7);
         let start = format!("1:s32:{ticket}7:default1:0");
         assert!(sealed(&format!("{start}1:a1:1")).parse::<Hold>().is_ok());
+        assert!(sealed(&format!("{start}1:a3:1@0")).parse::<Hold>().is_ok());
         let many: String = (10..75).map(|number| format!("2:{number}1:1")).collect();
         for bad in [
             start.clone(),
             format!("{start}1:a1:11:a1:1"),
             format!("{start}1:a"),
             format!("{start}1:a2:+1"),
+            format!("{start}1:a4:1@+1"),
+            format!("{start}1:a5:1@256"),
             format!("{start}01:a1:1"),
             format!("{start}9:a1:1"),
             format!("{start}{many}"),
