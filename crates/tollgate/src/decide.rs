@@ -47,11 +47,13 @@ impl Limiter {
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
         let now = self.now();
-        match self.apply(operation, charged, ticket, now).await {
-            Ok(decisions) => Ok(exact(charged, decisions)),
-            Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
-            Err(error) => self.decide_by_policy(operation, charged, ticket, now, error),
-        }
+        let Applied { answer, asked } = self.apply(operation, charged, ticket, now).await;
+        let verdict = match answer {
+            Ok(decisions) => exact(charged, decisions),
+            Err(error) if error.is_invalid() => return Err(CheckError::store(None, error)),
+            Err(error) => self.decide_by_policy(operation, charged, ticket, now, error)?,
+        };
+        Ok(verdict.with_asked(asked))
     }
 
     /// Gives a cost back to one bucket.
@@ -75,10 +77,9 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
-        let decisions = self.apply(operation, charged, ticket, self.now()).await;
-        decisions
-            .map(|decisions| exact(charged, decisions))
-            .map_err(|source| CheckError::store(None, source))
+        let Applied { answer, asked } = self.apply(operation, charged, ticket, self.now()).await;
+        let decisions = answer.map_err(|source| CheckError::store(None, source))?;
+        Ok(exact(charged, decisions).with_asked(asked))
     }
 
     /// Tells whether requests ask these parts of the store. While they do not, probes do.
@@ -120,25 +121,26 @@ impl Limiter {
         charged: &[Charged],
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
+    ) -> Applied {
         let charges: SmallVec<[Charge<'_>; 2]> =
             charged.iter().filter_map(|one| one.charge(ticket)).collect();
         if charges.is_empty() {
-            return Ok(Decisions::new());
+            return Applied { answer: Ok(Decisions::new()), asked: false };
         }
         if self.store().answers_at_once() {
             let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
-            return answer.inspect_err(|error| {
+            if let Err(error) = &answer {
                 self.health().note_failure(StoreParts::one(0), error);
-            });
+            }
+            return Applied { answer, asked: true };
         }
         if let Some(known) = self.known(operation, ticket, &charges, now) {
-            return Ok(known);
+            return Applied { answer: Ok(known), asked: false };
         }
         self.keep_announcing();
         let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
         if !self.is_asked(asked) {
-            return Err(self.health().not_asked());
+            return Applied { answer: Err(self.health().not_asked()), asked: false };
         }
         // Without a runtime nobody probes, and requests find out.
         let finds_out = !(self.health().open() & asked).is_empty();
@@ -158,8 +160,14 @@ impl Limiter {
                 }
             }
         }
-        answer
+        Applied { answer, asked: true }
     }
+}
+
+/// What came of asking the store, and whether it was asked at all.
+struct Applied {
+    answer: Result<Decisions, StoreError>,
+    asked: bool,
 }
 
 /// Whether an operation is a check, which neither holds nor looks.

@@ -114,6 +114,7 @@ mod recovery;
 mod reservation;
 mod slices;
 mod status;
+mod store_calls;
 mod store_parts;
 mod verdict;
 
@@ -138,4 +139,5 @@ pub use crate::part::Part;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
 pub use crate::status::{Status, StatusChange};
+pub use crate::store_calls::{StoreCall, StoreCallEnd, StoreCalls};
 pub use crate::verdict::{Mode, RuleDecision, Verdict};
