@@ -84,9 +84,7 @@ impl AnyStore {
             }
             #[cfg(feature = "redis")]
             Kind::Redis(store) => noted("reset", store.reset(keys)).await,
-            Kind::Custom(store) => {
-                noted("reset", within(deadline, store.reset_boxed(keys))).await
-            }
+            Kind::Custom(store) => noted("reset", within(deadline, store.reset_boxed(keys))).await,
         }
     }
 

@@ -279,8 +279,9 @@ mod tests {
     fn g9_no_more_denials_are_kept_than_there_is_room_for() {
         let (denials, quota) = (Denials::default(), quota("10/s"));
         let keys: Vec<_> = (0..40_000).map(|number| number.to_string()).collect();
-        let len =
-            || -> usize { (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().kept.len()).sum() };
+        let len = || -> usize {
+            (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().kept.len()).sum()
+        };
         let keep = |now| {
             for key in &keys {
                 let charges = [Charge::new(key, &quota, Cost::ONE)];
