@@ -56,6 +56,11 @@ impl OtlpConfig {
 
     /// The part of requests without a trace that are traced unless it is said otherwise.
     pub const SAMPLE_DEFAULT: f64 = 0.01;
+
+    /// Returns the URL of the collector.
+    pub fn address(&self) -> &str {
+        self.endpoint.as_ref().map_or(Self::ENDPOINT_DEFAULT, HttpUrl::as_str)
+    }
 }
 
 impl fmt::Debug for OtlpConfig {
@@ -77,6 +82,8 @@ impl TracingConfig {
     ///
     /// - `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` turns traces on.
     /// - `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` say which requests are traced.
+    /// - `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` or `OTEL_EXPORTER_OTLP_TIMEOUT` is the timeout, in
+    ///   milliseconds.
     /// - `OTEL_SERVICE_NAME` is the name of the service.
     /// - `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` turn traces off.
     ///
@@ -126,6 +133,17 @@ impl TracingConfig {
         };
         otlp.endpoint = otlp.endpoint.or(endpoint);
         otlp.service_name = otlp.service_name.or_else(|| set("OTEL_SERVICE_NAME"));
+        otlp.timeout = otlp.timeout.or_else(|| {
+            ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"]
+                .into_iter()
+                .find_map(|name| match set(name)?.trim().parse::<u64>() {
+                    Ok(millis) if millis > 0 => Some(Duration::from_millis(millis)),
+                    _ => {
+                        ignored.push(format!("{name} is ignored: write whole milliseconds"));
+                        None
+                    }
+                })
+        });
         if otlp.sampler.is_none()
             && let Some(name) = set("OTEL_TRACES_SAMPLER")
         {
@@ -207,15 +225,19 @@ mod tests {
         let otlp = OtlpConfig {
             endpoint: Some(HttpUrl::parse("http://file:1").unwrap()),
             sampler: Some(Sampler::ParentBased(0.5)),
+            timeout: Some(Duration::from_secs(1)),
             service_name: Some("edge".to_owned()),
             ..OtlpConfig::default()
         };
         let sampler = ("OTEL_TRACES_SAMPLER", "always_off");
         let name = ("OTEL_SERVICE_NAME", "other");
-        let (kept, _) = beside(configured(otlp.clone()), &[ENDPOINT, sampler, name]);
+        let timeout = ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500");
+        let (kept, _) = beside(configured(otlp.clone()), &[ENDPOINT, sampler, name, timeout]);
         assert_eq!(kept, Some(otlp.clone()));
-        let (filled, _) = beside(configured(OtlpConfig::default()), &[ENDPOINT, sampler, name]);
+        let set = [ENDPOINT, sampler, name, timeout];
+        let (filled, _) = beside(configured(OtlpConfig::default()), &set);
         let filled = filled.unwrap();
+        assert_eq!(filled.timeout, Some(Duration::from_millis(2_500)));
         assert_eq!(filled.service_name.as_deref(), Some("other"));
         assert_eq!(filled.sampler, Some(Sampler::Ratio(0.0)));
         for off in [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "none")] {
@@ -243,6 +265,7 @@ mod tests {
         for (name, value) in [
             ("OTEL_TRACES_SAMPLER", "jaeger_remote"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4317"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
         ] {
             let (otlp, ignored) = beside(TracingConfig::default(), &[ENDPOINT, (name, value)]);
             let otlp = otlp.unwrap();

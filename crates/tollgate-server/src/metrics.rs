@@ -134,9 +134,13 @@ impl Metrics {
         self.decisions.add(rules);
     }
 
-    /// Counts how long one decision took.
-    pub(crate) fn observe(&self, took: Duration) {
-        self.durations.observe(took);
+    /// Counts how long one decision took. A request that no rule can be charged for asks no store.
+    pub(crate) fn observe(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
+        let asked_store = match decided {
+            Ok(verdict) => verdict.asked_store(),
+            Err(error) => error.is_store_failure(),
+        };
+        self.durations.observe(asked_store, took);
     }
 
     /// Counts what each rule decided, and how the store failed.

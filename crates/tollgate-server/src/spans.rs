@@ -95,13 +95,7 @@ impl Tracer {
         }
     }
 
-    async fn traced(
-        &self,
-        origin: Origin,
-        edge: Edge,
-        request: Request,
-        next: Next,
-    ) -> Response {
+    async fn traced(&self, origin: Origin, edge: Edge, request: Request, next: Next) -> Response {
         let mut span = Span::begin(self.clone(), origin, edge);
         let response = span.observe(next.run(request)).await;
         span.answered(&response);

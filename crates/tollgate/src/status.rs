@@ -33,7 +33,7 @@ pub struct Status {
     pub debts_forgotten: u64,
     /// How many checks were denied without asking the store, since it had denied them and the denial
     /// was to hold yet.
-    pub known_denials: u64,
+    pub denial_cache_hits: u64,
     /// The last 32 changes with the time since each, the oldest first. Failures now and then count
     /// as one change in ten seconds.
     pub changes: Vec<(Duration, StatusChange)>,
@@ -94,7 +94,7 @@ impl Limiter {
             debts: debts.len(),
             debts_charged: debts.charged(),
             debts_forgotten: debts.forgotten(),
-            known_denials: self.denials().hits(),
+            denial_cache_hits: self.denials().hits(),
             changes: health.changes(),
         }
     }

@@ -59,9 +59,8 @@ impl Decided {
         match decided {
             Ok(verdict) => {
                 let rules = verdict.rules();
-                let shadow = rules
-                    .iter()
-                    .find(|one| one.rule().is_shadow() && one.decision().is_deny());
+                let shadow =
+                    rules.iter().find(|one| one.rule().is_shadow() && one.decision().is_deny());
                 let is_denied = !verdict.is_allowed();
                 Some(Self {
                     domain: rules.first().map(|one| one.rule().domain().to_owned()),

@@ -80,8 +80,7 @@ pub(crate) struct Exporting {
 
 /// Makes the queue and what sends it. The collector need not be there yet.
 pub(super) fn start(config: &OtlpConfig) -> Result<(Queue, Exporting), ServeError> {
-    let endpoint = config.endpoint.as_ref();
-    let endpoint = endpoint.map_or(OtlpConfig::ENDPOINT_DEFAULT, |url| url.as_str()).to_owned();
+    let endpoint = config.address().to_owned();
     let mut headers = http::HeaderMap::new();
     for (name, value) in &config.headers {
         // What is no header has been refused with the configuration.
@@ -91,13 +90,12 @@ pub(super) fn start(config: &OtlpConfig) -> Result<(Queue, Exporting), ServeErro
             headers.insert(name, value);
         }
     }
+    let timeout = config.timeout.unwrap_or(TIMEOUT_DEFAULT);
     let mut builder = SpanExporter::builder()
         .with_tonic()
+        .with_timeout(timeout)
         .with_endpoint(&endpoint)
         .with_metadata(MetadataMap::from_headers(headers));
-    if let Some(timeout) = config.timeout {
-        builder = builder.with_timeout(timeout);
-    }
     if config.endpoint.as_ref().is_some_and(tollgate_config::HttpUrl::is_https) {
         builder = builder.with_tls_config(ClientTlsConfig::new().with_native_roots());
     }
@@ -114,7 +112,7 @@ pub(super) fn start(config: &OtlpConfig) -> Result<(Queue, Exporting), ServeErro
         batch: Vec::new(),
         exporter,
         endpoint,
-        timeout: config.timeout.unwrap_or(TIMEOUT_DEFAULT),
+        timeout,
         counts,
         warned: None,
         lost: 0,

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanEvents, SpanLinks};
 use tollgate::{Clock, StoreCall, StoreCallEnd, StoreCalls, SystemClock, Timestamp};
@@ -249,4 +251,24 @@ const fn is_failure(code: Code) -> bool {
             | Code::Unavailable
             | Code::DataLoss
     )
+}
+
+/// A span as any other.
+#[cfg(test)]
+pub(super) fn test_span() -> SpanData {
+    SpanData {
+        span_context: SpanContext::NONE,
+        parent_span_id: SpanId::INVALID,
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Server,
+        name: "test".into(),
+        start_time: SystemTime::UNIX_EPOCH,
+        end_time: SystemTime::UNIX_EPOCH,
+        attributes: Vec::new(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: scope(),
+    }
 }
