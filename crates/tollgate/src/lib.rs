@@ -126,7 +126,7 @@ pub use tollgate_core::{
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, TimeSource, Tls};
+pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, ScriptTime, TimeSource, Tls};
 
 pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;

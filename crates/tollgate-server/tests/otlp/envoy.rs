@@ -5,6 +5,7 @@ use tollgate_envoy::proto::rate_limit_descriptor::Entry;
 use tollgate_envoy::proto::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_envoy::proto::{RateLimitDescriptor, RateLimitRequest};
 use tonic::Request;
+use tonic::transport::Channel;
 
 use crate::collector::{Collector, attributes};
 use crate::http::{PARENT, TRACE, places, traceparent};
@@ -29,7 +30,8 @@ async fn a_call_of_envoy_is_a_span_under_envoys() {
     let collector = Collector::start().await;
     let service = Service::start(&format!("{}{RULES}", collector.section("0"))).await;
     let url = format!("http://{}", service.grpc);
-    let mut client = RateLimitServiceClient::connect(url).await.unwrap();
+    let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+    let mut client = RateLimitServiceClient::new(channel);
     client.should_rate_limit(asked("shop", "01")).await.unwrap();
     client.should_rate_limit(asked("shop", "00")).await.unwrap();
     client.should_rate_limit(asked("shop", "01")).await.unwrap();
