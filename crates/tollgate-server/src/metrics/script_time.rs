@@ -115,3 +115,20 @@ impl Collector for ScriptTimes {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_are_asked_every_five_seconds_at_most() {
+        let store = RedisStore::builder("redis://127.0.0.1:1").connect_lazily().unwrap();
+        let times = ScriptTimes::new(Arc::new(store));
+        assert!(times.0.begin());
+        assert!(!times.0.begin());
+        tokio::time::advance(INTERVAL - Duration::from_millis(1)).await;
+        assert!(!times.0.begin());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(times.0.begin());
+    }
+}

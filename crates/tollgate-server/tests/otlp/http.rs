@@ -205,3 +205,34 @@ async fn spans_are_sent_without_a_stop_and_counted() {
     }
     panic!("the span is never sent");
 }
+
+#[tokio::test]
+async fn who_goes_away_is_a_span_that_says_so() {
+    let rules =
+        "rules: [{ name: per-ip, match: { path: /login }, key: ip, limit: 2/min, burst: 1 }]";
+    let collector = Collector::start().await;
+    let service = Service::start(&format!("{}{rules}", collector.section("1"))).await;
+    assert_eq!(check(&service, &[]).await, 200);
+    // One comes back in half a minute, which is more than this test takes.
+    let waiting = r#"{"attributes":{"path":"/login","ip":"203.0.113.7"},"wait_ms":50000}"#;
+    let in_flight = r#"tollgate_requests_in_flight{listener="http"}"#;
+    let stands = async |count: f64| {
+        for _ in 0..1_000 {
+            if service.metric(in_flight).await == Some(count) {
+                return;
+            }
+        }
+        panic!("there are never {count} in flight");
+    };
+    // Whoever waits is dropped as soon as it was seen.
+    tokio::select! {
+        reply = service.post("/v1/acquire", &waiting) => panic!("{reply:?}"),
+        () = stands(1.0) => {}
+    }
+    stands(0.0).await;
+    let spans = collector.after(service).await;
+    let gone = spans.iter().find(|span| span.name == "POST /v1/acquire").unwrap();
+    assert_eq!(gone.status.as_ref().unwrap().code, 2);
+    let gone = attributes(&gone.attributes);
+    assert!(gone.contains(&"error.type=cancelled".to_owned()), "{gone:?}");
+}
