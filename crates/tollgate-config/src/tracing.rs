@@ -81,6 +81,7 @@ impl TracingConfig {
     /// What the file says counts more than they do.
     ///
     /// - `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` turns traces on.
+    ///   Where `OTEL_EXPORTER_OTLP_PROTOCOL`, or the one for traces, is not `grpc`, it does not.
     /// - `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` say which requests are traced.
     /// - `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` or `OTEL_EXPORTER_OTLP_TIMEOUT` is the timeout, in
     ///   milliseconds.
@@ -115,18 +116,30 @@ impl TracingConfig {
         if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
             return (Self { otlp: None }, ignored);
         }
-        let endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
-            .into_iter()
-            .find_map(|name| match HttpUrl::parse(&set(name)?) {
-                Ok(url) => Some(url),
-                Err(problem) => {
-                    ignored.push(format!(
-                        "{name} is ignored: {problem}: write it as {}",
-                        OtlpConfig::ENDPOINT_DEFAULT
-                    ));
-                    None
-                }
-            });
+        let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+        let protocol = protocol.into_iter().find_map(|name| Some((name, set(name)?)));
+        let other = protocol.filter(|(_, protocol)| protocol.trim() != "grpc");
+        // Whoever listens there speaks something else.
+        let names = match &other {
+            None => &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"][..],
+            Some(_) => &[],
+        };
+        if let Some((name, protocol)) = other {
+            ignored.push(format!(
+                "{name}={protocol} is not spoken here, so the endpoint beside it is ignored: give \
+                 one that takes grpc"
+            ));
+        }
+        let endpoint = names.iter().find_map(|name| match endpoint(&set(name)?) {
+            Ok(url) => Some(url),
+            Err(problem) => {
+                ignored.push(format!(
+                    "{name} is ignored: {problem}: write it as {}",
+                    OtlpConfig::ENDPOINT_DEFAULT
+                ));
+                None
+            }
+        });
         let Some(mut otlp) = self.otlp.or_else(|| endpoint.as_ref().map(|_| OtlpConfig::default()))
         else {
             return (Self { otlp: None }, ignored);
@@ -180,6 +193,15 @@ fn sampler(name: &str, argument: Option<&str>) -> Result<Sampler, String> {
             ));
         }
     })
+}
+
+/// Reads where a collector listens.
+pub(crate) fn endpoint(text: &str) -> Result<HttpUrl, &'static str> {
+    match HttpUrl::parse(text) {
+        Ok(url) if url.target() == "/" => Ok(url),
+        Ok(_) => Err("OTLP over gRPC has no path"),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// Reads a number from 0 to 1.
@@ -265,6 +287,7 @@ mod tests {
         for (name, value) in [
             ("OTEL_TRACES_SAMPLER", "jaeger_remote"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4317"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4318/v1/traces"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
         ] {
             let (otlp, ignored) = beside(TracingConfig::default(), &[ENDPOINT, (name, value)]);
@@ -275,6 +298,15 @@ mod tests {
         }
         for argument in ["2", "-0.1", "NaN", "half"] {
             assert!(sampler("traceidratio", Some(argument)).is_err(), "{argument}");
+        }
+    }
+
+    #[test]
+    fn the_endpoint_of_another_protocol_is_none() {
+        for (protocol, is_taken) in [("grpc", true), ("http/protobuf", false)] {
+            let set = [ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)];
+            let (otlp, ignored) = beside(TracingConfig::default(), &set);
+            assert_eq!((otlp.is_some(), ignored.is_empty()), (is_taken, is_taken), "{protocol}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::decode::denial::{is_token, is_value};
 use crate::decode::fields::{Fields, Shape};
 use crate::mistake::{Mistake, quoted};
 use crate::rules_from::HttpUrl;
-use crate::tracing::{OtlpConfig, Sampler, TracingConfig, ratio};
+use crate::tracing::{OtlpConfig, Sampler, TracingConfig, endpoint, ratio};
 use crate::tree::{Entry, Node, Value};
 
 pub(super) const TRACING: Shape = Shape {
@@ -66,9 +66,8 @@ impl Decoder<'_> {
     fn endpoint(&mut self, node: &Node) -> Option<HttpUrl> {
         let text = self.text(node, "`endpoint`", "a URL")?;
         self.hide_user(node);
-        let problem = match HttpUrl::parse(text) {
-            Ok(url) if url.target() == "/" => return Some(url),
-            Ok(_) => "OTLP over gRPC has no path",
+        let problem = match endpoint(text) {
+            Ok(url) => return Some(url),
             Err(problem) => problem,
         };
         let message = format!("`endpoint` is not where a collector listens: {problem}");
