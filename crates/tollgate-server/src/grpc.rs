@@ -82,6 +82,9 @@ impl Observer for Watch {
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {
         self.0.metrics.count_store_error(told);
+        if let Some(tracer) = &self.0.tracer {
+            tracer.note_first(told);
+        }
     }
 
     fn judged(&self, is_denied: bool) {

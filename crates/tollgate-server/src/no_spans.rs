@@ -49,6 +49,10 @@ impl Tracer {
         match *self {}
     }
 
+    pub(crate) fn note_first(&self, _: Result<&Verdict, &CheckError>) {
+        match *self {}
+    }
+
     pub(crate) fn note_denied(&self, _: bool) {
         match *self {}
     }

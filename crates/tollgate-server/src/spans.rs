@@ -112,6 +112,11 @@ impl Tracer {
         decided::note(verdict);
     }
 
+    /// As [`note`](Self::note), unless something was noted before.
+    pub(crate) fn note_first(&self, verdict: Result<&Verdict, &CheckError>) {
+        decided::note_first(verdict);
+    }
+
     /// Notes on the request that is being answered whether it was denied in the end, where that is
     /// more than what one verdict says.
     pub(crate) fn note_denied(&self, is_denied: bool) {

@@ -32,6 +32,15 @@ pub(super) fn note(decided: Result<&Verdict, &CheckError>) {
     let _ = NOTED.try_with(|noted| noted.set(Decided::of(decided)));
 }
 
+pub(super) fn note_first(decided: Result<&Verdict, &CheckError>) {
+    let _ = NOTED.try_with(|noted| {
+        let is_first = noted.0.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_first {
+            noted.set(Decided::of(decided));
+        }
+    });
+}
+
 pub(super) fn note_denied(is_denied: bool) {
     let _ = NOTED.try_with(|noted| {
         if let Some(decided) = &mut *noted.0.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -96,8 +105,7 @@ impl Decided {
             (false, Some(_)) => "shadow_deny",
             (false, None) => "allow",
         };
-        let denied_by = self.denied_by.filter(|_| self.is_denied);
-        let named = denied_by.or(self.shadow_denied_by.filter(|_| !self.is_denied));
+        let named = if self.is_denied { self.denied_by } else { self.shadow_denied_by };
         attributes.push(KeyValue::new("tollgate.outcome", outcome));
         attributes.push(KeyValue::new("tollgate.mode", self.mode));
         if let Some(domain) = self.domain {

@@ -205,6 +205,8 @@ impl Exporting {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_config::Config;
+
     use super::*;
     use crate::spans::span::test_span;
 
@@ -216,5 +218,17 @@ mod tests {
         }
         assert_eq!(queue.counts.overflowed.load(Ordering::Relaxed), 100);
         assert_eq!(exporting.spans.len(), QUEUE_LEN);
+    }
+
+    #[tokio::test]
+    async fn a_collector_is_spoken_to_by_tls_if_its_url_says_so() {
+        let text = "
+            tracing: { otlp: { endpoint: \"https://collector.example:4317\" } }
+            rules: [{ name: a, limit: 1/s }]
+        ";
+        let config = Config::parse(text, "test.yaml").unwrap();
+        let (_, exporting) = start(&config.tracing.otlp.unwrap()).unwrap();
+        assert_eq!(exporting.endpoint, "https://collector.example:4317");
+        assert_eq!(exporting.timeout, Duration::from_secs(10));
     }
 }

@@ -36,11 +36,14 @@ async fn a_call_of_envoy_is_a_span_under_envoys() {
     client.should_rate_limit(asked("shop", "00")).await.unwrap();
     client.should_rate_limit(asked("shop", "01")).await.unwrap();
     client.should_rate_limit(asked("", "01")).await.unwrap_err();
+    let mut probe = asked("shop", "01");
+    probe.get_mut().descriptors[0].hits_addend = Some(0);
+    client.should_rate_limit(probe).await.unwrap();
     drop(client);
 
     let spans = collector.after(service).await;
     let place = (TRACE.to_owned(), PARENT.to_owned());
-    assert_eq!(places(&spans), [place.clone(), place.clone(), place]);
+    assert_eq!(places(&spans), [place.clone(), place.clone(), place.clone(), place]);
     assert!(spans.iter().all(|span| span.kind() == SpanKind::Server));
     assert_eq!(spans[0].name, "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
     let rpc = [
@@ -64,6 +67,7 @@ async fn a_call_of_envoy_is_a_span_under_envoys() {
     assert_eq!(of(1)[5], "tollgate.outcome=deny");
     assert_eq!(of(1).last().unwrap(), "tollgate.denied_by=per-ip");
     assert_eq!(of(2)[3..], ["rpc.grpc.status_code=3", "tollgate.store=memory"]);
+    assert_eq!(of(3).last().unwrap(), "tollgate.denied_by=per-ip", "a probe tells what is");
     assert!(spans.iter().all(|span| span.status.as_ref().unwrap().code == 0));
     assert!(!format!("{:?}", collector.requests()).contains("203.0.113.7"));
 }

@@ -226,7 +226,7 @@ async fn who_goes_away_is_a_span_that_says_so() {
     };
     // Whoever waits is dropped as soon as it was seen.
     tokio::select! {
-        reply = service.post("/v1/acquire", &waiting) => panic!("{reply:?}"),
+        reply = service.post("/v1/acquire", waiting) => panic!("{reply:?}"),
         () = stands(1.0) => {}
     }
     stands(0.0).await;
