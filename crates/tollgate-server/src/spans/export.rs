@@ -211,7 +211,7 @@ mod tests {
     use crate::spans::span::test_span;
 
     #[tokio::test]
-    async fn no_more_spans_wait_than_there_are_places() {
+    async fn g9_no_more_spans_wait_than_there_are_places() {
         let (queue, exporting) = start(&OtlpConfig::default()).unwrap();
         for _ in 0..QUEUE_LEN + 100 {
             queue.push(test_span());
