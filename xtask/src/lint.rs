@@ -9,6 +9,11 @@ pub(crate) fn run() -> Result<(), String> {
             .args(["clippy", "--workspace", "--all-targets", "--locked"])
             .args(["--", "-D", "warnings"]),
     )?;
+    step::run(
+        step::cargo()
+            .args(["clippy", "--package", "tollgate-cli", "--no-default-features", "--all-targets"])
+            .args(["--locked", "--", "-D", "warnings"]),
+    )?;
     step::run(step::cargo().args([
         "fmt",
         "--manifest-path",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use tokio::sync::oneshot;
-use tollgate_config::{Config, StoreConfig};
+use tollgate_config::{Config, OtlpConfig, StoreConfig};
 use tollgate_core::{Rule, RuleSet};
 use tollgate_server::{ServeError, Server};
 
@@ -33,6 +33,11 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
              --{one} ADDR or --{other} ADDR\n"
         ));
         return ExitCode::from(EXIT_ERROR);
+    }
+    let (tracing, ignored) = config.tracing.with_environment(|name| std::env::var(name).ok());
+    config.tracing = tracing;
+    for problem in ignored {
+        tracing::warn!("{problem}");
     }
     let listening = Signals::listen().and_then(|signals| Ok((signals, Hangups::listen()?)));
     let (mut signals, mut hangups) = match listening {
@@ -67,6 +72,7 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
         rules = server.limiter().rules().len(),
         rules_from = server.rules_from(),
         envoy_limits = config.envoy_limits.len(),
+        traces_to = config.tracing.otlp.as_ref().map(OtlpConfig::address),
         config = %source,
         "serving"
     );

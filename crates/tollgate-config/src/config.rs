@@ -21,6 +21,7 @@ use crate::sections::Sections;
 use crate::security::{AdminToken, ListenerTls, Tls, TokenSecret};
 use crate::source::{Format, Source};
 use crate::store::StoreConfig;
+use crate::tracing::TracingConfig;
 use crate::tree::{self, Node};
 
 /// A configuration without mistakes.
@@ -49,6 +50,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// What the service logs of callers.
     pub log: LogConfig,
+    /// Where the service sends its traces.
+    pub tracing: TracingConfig,
     /// The rules; at least one in a configuration file, unless they come from elsewhere.
     pub rules: RuleSet,
     /// The id of `rules`.

@@ -29,6 +29,7 @@ mod rules_from;
 mod scalar;
 mod store;
 mod tls;
+mod tracing;
 
 use std::ops::Range;
 
@@ -48,6 +49,7 @@ use crate::sections::Sections;
 use crate::security::Tls;
 use crate::source::Format;
 use crate::store::StoreConfig;
+use crate::tracing::TracingConfig;
 use crate::tree::{Node, Value};
 
 const FILE: Shape = Shape {
@@ -64,6 +66,7 @@ const FILE: Shape = Shape {
         "rules_from",
         "state_dir",
         "log",
+        "tracing",
         "rules",
     ],
     synonyms: &[
@@ -71,6 +74,10 @@ const FILE: Shape = Shape {
         ("rules_source", "rules_from"),
         ("data_dir", "state_dir"),
         ("logging", "log"),
+        ("telemetry", "tracing"),
+        ("traces", "tracing"),
+        ("otlp", "tracing"),
+        ("opentelemetry", "tracing"),
         ("limits", "rules"),
         ("server", "listen"),
         ("redis", "store"),
@@ -97,6 +104,8 @@ pub(crate) const SHAPES: &[&Shape] = &[
     &redis::TLS,
     &rls::ENVOY,
     &log::LOG,
+    &tracing::TRACING,
+    &tracing::OTLP,
     &headers::HEADERS,
     &denial::DENIAL,
     &exceptions::OVERRIDE,
@@ -171,6 +180,10 @@ impl<'f> Decoder<'f> {
             Some(node) => self.log(node),
             None => Some(LogConfig::default()),
         };
+        let tracing = match fields.value("tracing", self) {
+            Some(node) => self.tracing(node),
+            None => Some(TracingConfig::default()),
+        };
         // Rules from elsewhere may be the only ones.
         let is_elsewhere = fields.entry("rules_from").is_some();
         let rules = match fields.entry("rules") {
@@ -187,6 +200,7 @@ impl<'f> Decoder<'f> {
             rules_from: rules_from?,
             state_dir: state_dir?,
             log: log?,
+            tracing: tracing?,
             headers: headers?,
             denial: denial?,
             rules: rules?,

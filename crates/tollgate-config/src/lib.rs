@@ -49,6 +49,7 @@ mod sections;
 mod security;
 mod source;
 mod store;
+mod tracing;
 mod tree;
 
 pub use ipnet::IpNet;
@@ -66,6 +67,7 @@ pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
 pub use crate::rules_from::{HttpUrl, RulesFrom};
 pub use crate::security::{AdminToken, ListenerTls, Scope, Tls, TokenSecret};
 pub use crate::store::{StoreConfig, TimeSource};
+pub use crate::tracing::{OtlpConfig, Sampler, TracingConfig};
 
 #[cfg(test)]
 mod tests;

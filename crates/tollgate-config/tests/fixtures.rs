@@ -9,7 +9,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_config::{Config, DenialConfig, EnvoyConfig, HeadersConfig, LogConfig, RulesFrom};
+use tollgate_config::{
+    Config, DenialConfig, EnvoyConfig, HeadersConfig, LogConfig, RulesFrom, TracingConfig,
+};
 use tollgate_core::{CostRule, HotKeys, Matcher, Treatment};
 
 #[test]
@@ -89,6 +91,9 @@ fn dump(config: &Config) -> String {
     }
     if config.denial != DenialConfig::default() {
         writeln!(text, "{:?}", config.denial).unwrap();
+    }
+    if config.tracing != TracingConfig::default() {
+        writeln!(text, "{:?}", config.tracing).unwrap();
     }
     let mut rules: Vec<_> = config.rules.iter().collect();
     rules.sort_by_key(|rule| (rule.domain(), rule.name()));

@@ -22,6 +22,11 @@ pub trait Observer: Send + Sync + 'static {
         let _ = told;
     }
 
+    /// All parts of a request were judged, and it is answered so.
+    fn judged(&self, is_denied: bool) {
+        let _ = is_denied;
+    }
+
     /// A request named a domain that has neither rules nor limits.
     fn unknown_domain(&self, domain: &str) {
         let _ = domain;

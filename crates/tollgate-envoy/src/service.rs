@@ -134,8 +134,12 @@ impl RateLimiter {
             patience,
         };
         match judge.judge(&plan).await {
-            Ok(judged) => Ok(answer(&request.domain, &plan, &judged, config.headers)),
+            Ok(judged) => {
+                observer.judged(judged.is_denied);
+                Ok(answer(&request.domain, &plan, &judged, config.headers))
+            }
             Err(error) if error.is_store_failure() => {
+                observer.judged(true);
                 Ok(refused(&request.domain, &plan, &error, config.headers))
             }
             Err(error) => Err(Mistake::of(&error)),

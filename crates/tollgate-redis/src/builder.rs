@@ -12,6 +12,7 @@ use crate::coalesce::Coalescer;
 use crate::connection::{Connector, Settings};
 use crate::error;
 use crate::script::Script;
+use crate::script_time::Statistics;
 use crate::sentinel::Sentinel;
 use crate::server::Server;
 use crate::status::Counters;
@@ -245,6 +246,7 @@ impl RedisStoreBuilder {
             prefix: self.prefix,
             time_source: self.time_source,
             max_clock_skew: self.max_clock_skew,
+            statistics: Statistics::default(),
         };
         Ok(RedisStore { inner: Arc::new(inner) })
     }

@@ -113,6 +113,7 @@ mod lookup;
 mod membership;
 mod reply;
 mod script;
+mod script_time;
 mod sentinel;
 mod server;
 mod status;
@@ -125,6 +126,7 @@ mod url;
 
 pub use crate::builder::{RedisStoreBuilder, TimeSource};
 pub use crate::script::SCRIPT;
+pub use crate::script_time::ScriptTime;
 pub use crate::status::RedisStatus;
 pub use crate::store::RedisStore;
 pub use crate::tls::Tls;

@@ -86,6 +86,11 @@ impl Server {
         self.places.iter().filter(|place| place.ready().is_some()).count()
     }
 
+    /// Makes a connection of its own, which nobody looks after.
+    pub(crate) async fn open(&self) -> Result<Link, RedisError> {
+        self.connector.open().await
+    }
+
     /// Returns a connection if there is one, in their turn.
     pub(crate) fn ready(&self) -> Option<Link> {
         let count = self.places.len();

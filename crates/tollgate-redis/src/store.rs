@@ -15,6 +15,7 @@ use crate::coalesce::Coalescer;
 use crate::error::{self, Keys};
 use crate::key::{self, HashSlot};
 use crate::script::Form;
+use crate::script_time::Statistics;
 use crate::status::{InFlight, RedisStatus};
 use crate::target::Target;
 use crate::transport::Transport;
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) prefix: String,
     pub(crate) time_source: TimeSource,
     pub(crate) max_clock_skew: Duration,
+    pub(crate) statistics: Statistics,
 }
 
 impl RedisStore {

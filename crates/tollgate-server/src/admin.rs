@@ -87,6 +87,10 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Resp
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
     app.metrics.follow(&app.limiter.rules());
+    // A server that does not answer checks is not asked for its statistics.
+    if app.limiter.store_failure().is_none() {
+        app.metrics.refresh().await;
+    }
     let page = app.metrics.write(format).map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written")
     })?;

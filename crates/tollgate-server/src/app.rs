@@ -14,6 +14,7 @@ use crate::denials::{Denials, denies};
 use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
 use crate::metrics::Metrics;
+use crate::spans::Tracer;
 use crate::tokens::Tokens;
 
 /// The state of one service.
@@ -33,6 +34,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     pub(crate) denials: Denials,
+    /// Where traces are sent.
+    pub(crate) tracer: Option<Tracer>,
     stopping: watch::Sender<bool>,
 }
 
@@ -55,10 +58,14 @@ impl App {
         backend: Backend,
         live: Live,
         tokens: Tokens,
+        tracer: Option<Tracer>,
     ) -> Self {
         let live = Arc::new(live);
         let mut metrics = Metrics::new(&limiter, backend.memory());
         metrics.add(RulesInForce(Arc::clone(&live)));
+        if let Some(tracer) = &tracer {
+            metrics.add(tracer.metrics());
+        }
         let trusted_proxies = config.trusted_proxies.clone();
         let admin_has_mtls =
             config.tls.admin.as_ref().is_some_and(|files| files.client_ca.is_some());
@@ -75,6 +82,7 @@ impl App {
             metrics,
             hints: Hints::default(),
             denials: Denials::new(config.log.keys),
+            tracer,
             stopping: watch::Sender::new(false),
         }
     }
@@ -88,8 +96,8 @@ impl App {
         self.hint(attributes);
         let start = Instant::now();
         let checked = self.limiter.check_n(attributes, cost).await;
-        self.metrics.observe(start.elapsed());
-        self.metrics.count_decisions(checked.as_ref());
+        self.metrics.observe(checked.as_ref(), start.elapsed());
+        self.count_decisions(checked.as_ref());
         self.note_denials(attributes, checked.as_ref().ok());
         checked
     }
@@ -104,6 +112,10 @@ impl App {
         self.hint(attributes);
         let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
         self.metrics.count_acquisition(acquired.as_ref());
+        self.trace(acquired.as_ref().map(Acquisition::verdict));
+        if let (Some(tracer), Ok(acquired)) = (&self.tracer, &acquired) {
+            tracer.note_denied(!acquired.is_granted());
+        }
         self.note_denials(attributes, acquired.as_ref().ok().map(Acquisition::verdict));
         acquired
     }
@@ -118,10 +130,23 @@ impl App {
         self.hint(attributes);
         let start = Instant::now();
         let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
-        self.metrics.observe(start.elapsed());
-        self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
+        let verdict = reserved.as_ref().map(Reservation::verdict);
+        self.metrics.observe(verdict, start.elapsed());
+        self.count_decisions(verdict);
         self.note_denials(attributes, reserved.as_ref().ok().map(Reservation::verdict));
         reserved
+    }
+
+    /// Counts what the rules decided, and notes it where the request is traced.
+    pub(crate) fn count_decisions(&self, decided: Result<&Verdict, &CheckError>) {
+        self.metrics.count_decisions(decided);
+        self.trace(decided);
+    }
+
+    fn trace(&self, decided: Result<&Verdict, &CheckError>) {
+        if let Some(tracer) = &self.tracer {
+            tracer.note(decided);
+        }
     }
 
     /// Notes which buckets denied, for the next summary in the log.
@@ -147,6 +172,7 @@ impl App {
         answered: Result<Verdict, CheckError>,
     ) -> Result<Verdict, CheckError> {
         self.metrics.count_store_error(answered.as_ref());
+        self.trace(answered.as_ref());
         answered
     }
 

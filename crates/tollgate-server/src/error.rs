@@ -29,6 +29,7 @@ enum Kind {
     StateDir { path: PathBuf, source: io::Error },
     Tls { listener: &'static str, problem: TlsError },
     Token { name: String, problem: String },
+    Traces(String),
 }
 
 impl ServeError {
@@ -50,6 +51,10 @@ impl ServeError {
 
     pub(crate) const fn token(name: String, problem: String) -> Self {
         Self { kind: Kind::Token { name, problem } }
+    }
+
+    pub(crate) const fn traces(problem: String) -> Self {
+        Self { kind: Kind::Traces(problem) }
     }
 
     /// Tells whether the service cannot listen on one of its addresses.
@@ -116,6 +121,9 @@ impl fmt::Display for ServeError {
             Kind::Tls { listener, problem } => write!(f, "no TLS (tls.{listener}): {problem}"),
             Kind::Token { name, problem } => {
                 write!(f, "the admin token {name} cannot be used: {problem}")
+            }
+            Kind::Traces(problem) => {
+                write!(f, "traces cannot be sent (tracing.otlp): {problem}")
             }
         }
     }

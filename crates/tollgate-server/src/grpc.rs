@@ -22,6 +22,9 @@ use crate::metrics::Listener;
 /// deadline, so this one ends those who do not send what they began.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The path of the calls that are decisions.
+const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
 
@@ -44,7 +47,10 @@ pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Hea
 
 async fn count_in_flight(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let _in_flight = app.metrics.begin(Listener::Grpc);
-    next.run(request).await
+    match &app.tracer {
+        Some(tracer) if request.uri().path() == RATE_LIMIT => tracer.grpc(request, next).await,
+        _ => next.run(request).await,
+    }
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
@@ -62,8 +68,8 @@ struct Watch(Arc<App>);
 
 impl Observer for Watch {
     fn decided(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
-        self.0.metrics.observe(took);
-        self.0.metrics.count_decisions(decided);
+        self.0.metrics.observe(decided, took);
+        self.0.count_decisions(decided);
     }
 
     fn denied(&self, parts: &[Part], verdict: &Verdict) {
@@ -76,6 +82,15 @@ impl Observer for Watch {
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {
         self.0.metrics.count_store_error(told);
+        if let Some(tracer) = &self.0.tracer {
+            tracer.note_first(told);
+        }
+    }
+
+    fn judged(&self, is_denied: bool) {
+        if let Some(tracer) = &self.0.tracer {
+            tracer.note_denied(is_denied);
+        }
     }
 
     fn unknown_domain(&self, domain: &str) {

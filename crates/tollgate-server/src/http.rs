@@ -63,7 +63,10 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let known = ALL.into_iter().find(|(known, _)| *known == path);
     let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
     let _in_flight = app.metrics.begin(Listener::Http);
-    let response = next.run(request).await;
+    let response = match (&app.tracer, known) {
+        (Some(tracer), Some((route, _))) => tracer.http(route, request, next).await,
+        _ => next.run(request).await,
+    };
     app.metrics.count_request(endpoint, response.status());
     response
 }

@@ -39,6 +39,11 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! - `otlp` (on by default): traces to a collector of OpenTelemetry. Without it a configuration that
+//!   asks for them is refused.
+//!
 //! # What it keeps to itself
 //!
 //! An answer never holds a bucket's key, the text of a script or an error of Redis; those are in
@@ -61,6 +66,11 @@ mod metrics;
 mod reload;
 mod rules_status;
 mod server;
+#[cfg(feature = "otlp")]
+mod spans;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_spans.rs"]
+mod spans;
 mod tls;
 mod tokens;
 

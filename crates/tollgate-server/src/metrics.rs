@@ -6,6 +6,7 @@ mod decisions;
 mod durations;
 mod in_flight;
 mod memory;
+mod script_time;
 mod store_state;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::in_flight::Listeners;
 use self::memory::MemoryUse;
+use self::script_time::ScriptTimes;
 use self::store_state::StoreState;
 
 pub(crate) use self::in_flight::{InFlight, Listener};
@@ -39,6 +41,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     in_flight: Listeners,
     store_errors: Family<StoreErrorLabels, Counter>,
+    script_times: Option<ScriptTimes>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,8 +118,28 @@ impl Metrics {
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
-        let renewal = Renewal::default();
-        Self { registry, decisions, renewal, durations, requests, in_flight, store_errors }
+        let script_times =
+            limiter.store().as_redis().map(|store| ScriptTimes::new(Arc::clone(store)));
+        if let Some(script_times) = &script_times {
+            registry.register_collector(Box::new(script_times.clone()));
+        }
+        Self {
+            registry,
+            decisions,
+            renewal: Renewal::default(),
+            durations,
+            requests,
+            in_flight,
+            store_errors,
+            script_times,
+        }
+    }
+
+    /// Asks the servers of the store what they count themselves, unless that was done just now.
+    pub(crate) async fn refresh(&self) {
+        if let Some(script_times) = &self.script_times {
+            script_times.refresh().await;
+        }
     }
 
     /// Adds what another part of the service tells of itself.
@@ -134,9 +157,13 @@ impl Metrics {
         self.decisions.add(rules);
     }
 
-    /// Counts how long one decision took.
-    pub(crate) fn observe(&self, took: Duration) {
-        self.durations.observe(took);
+    /// Counts how long one decision took. A request that no rule can be charged for asks no store.
+    pub(crate) fn observe(&self, decided: Result<&Verdict, &CheckError>, took: Duration) {
+        let asked_store = match decided {
+            Ok(verdict) => verdict.asked_store(),
+            Err(error) => error.is_store_failure(),
+        };
+        self.durations.observe(asked_store, took);
     }
 
     /// Counts what each rule decided, and how the store failed.

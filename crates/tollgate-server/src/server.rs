@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
@@ -21,6 +21,7 @@ use crate::backend::Backend;
 use crate::error::ServeError;
 use crate::live::Live;
 use crate::reload::{self, Reload};
+use crate::spans::{self, Exporting};
 use crate::tls::ListenerTls;
 use crate::tokens::Tokens;
 use crate::{accept, admin, grpc, http, live};
@@ -33,6 +34,9 @@ const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the store may take for what is given back when the service stops.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the collector may take for the last spans when the service stops.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the check API and forward auth grant their clients.
 const BOUNDS: Bounds = Bounds { connections_max: 10_000, head_timeout: Duration::from_secs(60) };
@@ -56,6 +60,7 @@ pub struct Server {
     envoy: RateLimiter,
     drain_timeout: Duration,
     reload: Reload,
+    exporting: Option<Exporting>,
     app: Arc<App>,
 }
 
@@ -111,7 +116,9 @@ impl Server {
             None => (None, None),
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
-        let app = Arc::new(App::new(config, limiter, backend, live, tokens));
+        let store = limiter.store().kind();
+        let (tracer, exporting) = spans::tracer(&config.tracing, store)?.unzip();
+        let app = Arc::new(App::new(config, limiter, backend, live, tokens, tracer));
         let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
         Ok(Self {
             http,
@@ -124,6 +131,7 @@ impl Server {
             envoy,
             drain_timeout: DRAIN_TIMEOUT,
             reload: Reload::new(),
+            exporting,
             app,
         })
     }
@@ -179,7 +187,10 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, .. } = self;
+        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, exporting, .. } =
+            self;
+        let (stop_exporting, stopped) = oneshot::channel::<()>();
+        let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
         let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
@@ -212,6 +223,13 @@ impl Server {
                 drain_timeout_ms = u64::try_from(drain_timeout.as_millis()).unwrap_or(u64::MAX),
                 "requests in flight took too long and were given up"
             );
+        }
+        drop(stop_exporting);
+        if let Some(mut exporting) = exporting
+            && timeout(FLUSH_TIMEOUT, &mut exporting).await.is_err()
+        {
+            tracing::warn!("the collector took too long, the last spans are dropped");
+            exporting.abort();
         }
         app.denials.report();
         app.live.keep().await;

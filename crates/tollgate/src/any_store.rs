@@ -14,6 +14,7 @@ use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
 
+use crate::store_calls::{noted, word};
 use crate::store_parts::StoreParts;
 
 /// A store of any kind behind one type, so that a [`Limiter`](crate::Limiter) needs no type
@@ -65,9 +66,12 @@ impl AnyStore {
         match &self.kind {
             Kind::Memory(store) => store.decide(operation, charges, now),
             #[cfg(feature = "redis")]
-            Kind::Redis(store) => store.apply(operation, charges, now).await,
+            Kind::Redis(store) => {
+                noted(word(operation), store.apply(operation, charges, now)).await
+            }
             Kind::Custom(store) => {
-                within(deadline, store.apply_boxed(operation, charges, now)).await
+                let answer = within(deadline, store.apply_boxed(operation, charges, now));
+                noted(word(operation), answer).await
             }
         }
     }
@@ -79,8 +83,8 @@ impl AnyStore {
                 Ok(())
             }
             #[cfg(feature = "redis")]
-            Kind::Redis(store) => store.reset(keys).await,
-            Kind::Custom(store) => within(deadline, store.reset_boxed(keys)).await,
+            Kind::Redis(store) => noted("reset", store.reset(keys)).await,
+            Kind::Custom(store) => noted("reset", within(deadline, store.reset_boxed(keys))).await,
         }
     }
 

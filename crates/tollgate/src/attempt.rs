@@ -14,6 +14,7 @@ use crate::hold::draw_ticket;
 use crate::limiter::Limiter;
 use crate::line::Place;
 use crate::permit::{Spent, Taken};
+use crate::store_calls::inherited;
 use crate::verdict::{RuleDecision, Verdict};
 
 /// How soon a waiter for a slot looks again if nothing in this process wakes it: another process
@@ -145,7 +146,8 @@ impl<'a> Request<'a> {
             true => before.next().cloned(),
             false => said.next().cloned(),
         };
-        Verdict::new(self.charged.iter().filter_map(next).collect(), verdict.store_failure())
+        let rules = self.charged.iter().filter_map(next).collect();
+        Verdict::new(rules, verdict.store_failure()).with_asked(verdict.asked_store())
     }
 
     /// What a denied request waits for, if that can come in time.
@@ -214,6 +216,7 @@ impl<'a> Request<'a> {
         if self.limiter.store().answers_at_once() {
             return spend.await;
         }
+        let spend = inherited(spend);
         let (answer, answered) = oneshot::channel();
         let running = self.limiter.background().begin();
         tokio::spawn(async move {

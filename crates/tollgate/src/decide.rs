@@ -59,8 +59,13 @@ impl Limiter {
         let now = self.now();
         match self.ask_store(operation, charged, ticket, now).await {
             Ok(verdict) => Ok(verdict),
-            Err(error) if error.is_invalid() => Err(CheckError::store(None, error)),
-            Err(error) => self.decide_by_policy(operation, charged, ticket, now, error),
+            Err(Unanswered { error, .. }) if error.is_invalid() => {
+                Err(CheckError::store(None, error))
+            }
+            Err(Unanswered { error, asked }) => {
+                let verdict = self.decide_by_policy(operation, charged, ticket, now, error)?;
+                Ok(verdict.with_asked(asked))
+            }
         }
     }
 
@@ -86,7 +91,7 @@ impl Limiter {
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
         let verdict = self.ask_store(operation, charged, ticket, self.now()).await;
-        verdict.map_err(|source| CheckError::store(None, source))
+        verdict.map_err(|unanswered| CheckError::store(None, unanswered.error))
     }
 
     /// Asks the store, in which some of the buckets may be kept in shards.
@@ -96,7 +101,7 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Verdict, Unanswered> {
         if charged.iter().all(|one| one.sharded.is_none()) {
             return self.ask(operation, charged, ticket, now).await;
         }
@@ -111,9 +116,12 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
-        let decisions = self.apply(operation, charged, ticket, now).await?;
-        Ok(exact(charged, decisions))
+    ) -> Result<Verdict, Unanswered> {
+        let Applied { answer, asked } = self.apply(operation, charged, ticket, now).await;
+        match answer {
+            Ok(decisions) => Ok(exact(charged, decisions).with_asked(asked)),
+            Err(error) => Err(Unanswered { error, asked }),
+        }
     }
 
     /// The parts of the store in which buckets are kept.
@@ -161,25 +169,26 @@ impl Limiter {
         charged: &[Charged],
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Decisions, StoreError> {
+    ) -> Applied {
         let charges: SmallVec<[Charge<'_>; 2]> =
             charged.iter().filter_map(|one| one.charge(ticket)).collect();
         if charges.is_empty() {
-            return Ok(Decisions::new());
+            return Applied { answer: Ok(Decisions::new()), asked: false };
         }
         if self.store().answers_at_once() {
             let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
-            return answer.inspect_err(|error| {
+            if let Err(error) = &answer {
                 self.health().note_failure(StoreParts::one(0), error);
-            });
+            }
+            return Applied { answer, asked: true };
         }
         if let Some(known) = self.known(operation, ticket, &charges, now) {
-            return Ok(known);
+            return Applied { answer: Ok(known), asked: false };
         }
         self.keep_announcing();
         let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
         if !self.is_asked(asked) {
-            return Err(self.health().not_asked());
+            return Applied { answer: Err(self.health().not_asked()), asked: false };
         }
         // Without a runtime nobody probes, and requests find out.
         let finds_out = !(self.health().open() & asked).is_empty();
@@ -199,8 +208,20 @@ impl Limiter {
                 }
             }
         }
-        answer
+        Applied { answer, asked: true }
     }
+}
+
+/// What came of asking the store, and whether it was asked at all.
+struct Applied {
+    answer: Result<Decisions, StoreError>,
+    asked: bool,
+}
+
+/// Why there is no verdict, and whether the store was asked at all.
+pub(crate) struct Unanswered {
+    pub(crate) error: StoreError,
+    asked: bool,
 }
 
 /// Whether an operation is a check, which neither holds nor looks.

@@ -28,10 +28,17 @@ const SHARD_LEN_MAX: usize = 1_024;
 /// The denials that are kept, at most 16,384.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    shards: [Mutex<HashMap<String, Kept, RandomState>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     /// Whether there may be any, which every check asks.
     any: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    kept: HashMap<String, Kept, RandomState>,
+    /// How many requests were denied by what is kept.
+    hits: u64,
 }
 
 #[derive(Debug)]
@@ -66,14 +73,14 @@ impl Denials {
         let soonest = denying().filter_map(|(_, said)| said.retry_after()).min();
         let until = since.saturating_add(soonest.unwrap_or_default().min(KEPT_MAX));
         let mut shard = self.shard(first.key);
-        if shard.len() >= SHARD_LEN_MAX {
-            shard.retain(|_, kept| kept.until > since && kept.since <= since);
+        if shard.kept.len() >= SHARD_LEN_MAX {
+            shard.kept.retain(|_, kept| kept.until > since && kept.since <= since);
         }
-        if shard.len() < SHARD_LEN_MAX {
+        if shard.kept.len() < SHARD_LEN_MAX {
             let owned = |one: &Charge<'_>| (one.key.to_owned(), *one.quota, one.cost, one.shadow);
             let charges = charges.iter().map(owned).collect();
             let kept = Kept { charges, decisions: decisions.clone(), since, until };
-            shard.insert(first.key.to_owned(), kept);
+            shard.kept.insert(first.key.to_owned(), kept);
             self.any.store(true, Ordering::Release);
         }
     }
@@ -85,31 +92,39 @@ impl Denials {
         }
         charges.iter().filter(|one| !one.shadow).find_map(|one| {
             let mut shard = self.shard(one.key);
-            let kept = shard.get(one.key)?;
+            let kept = shard.kept.get(one.key)?;
             // A clock that went back tells nothing about how long ago it was.
             if now >= kept.until || now < kept.since {
-                shard.remove(one.key);
+                shard.kept.remove(one.key);
                 return None;
             }
-            kept.said(charges, now)
+            let said = kept.said(charges, now)?;
+            shard.hits += 1;
+            Some(said)
         })
+    }
+
+    /// Returns how many requests were denied by what is kept.
+    pub(crate) fn hits(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).hits).sum()
     }
 
     /// Forgets the denials of a bucket.
     pub(crate) fn forget(&self, key: &str) {
-        self.shard(key).remove(key);
+        self.shard(key).kept.remove(key);
     }
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            shard.lock().unwrap_or_else(PoisonError::into_inner).kept.clear();
         }
         // What is kept meanwhile is not found until the next is; that asks the store once more.
         self.any.store(false, Ordering::Release);
     }
 
-    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Kept, RandomState>> {
+    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(key);
         let index = hash as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
@@ -207,6 +222,7 @@ mod tests {
         assert_eq!(retry_us(denials.find(&charges, after(99_999))), Some(1));
         assert_eq!(denials.find(&charges, after(100_000)), None);
         assert_eq!(denials.find(&charges, NOW), None, "it is forgotten when it has ended");
+        assert_eq!(denials.hits(), 2);
     }
 
     #[test]
@@ -273,8 +289,9 @@ mod tests {
     fn g9_no_more_denials_are_kept_than_there_is_room_for() {
         let (denials, quota) = (Denials::default(), quota("10/s"));
         let keys: Vec<_> = (0..40_000).map(|number| number.to_string()).collect();
-        let len =
-            || -> usize { (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().len()).sum() };
+        let len = || -> usize {
+            (0..SHARDS).map(|at| denials.shards[at].lock().unwrap().kept.len()).sum()
+        };
         let keep = |now| {
             for key in &keys {
                 let charges = [Charge::new(key, &quota, Cost::ONE)];

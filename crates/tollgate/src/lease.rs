@@ -63,7 +63,7 @@ impl Limiter {
                 None => asked_rules.next().cloned(),
             })
             .collect();
-        Ok(Verdict::new(rules, asked.store_failure()))
+        Ok(Verdict::new(rules, asked.store_failure()).with_asked(asked.asked_store()))
     }
 
     fn take_slice(&self, one: &Charged, now: Instant) -> Option<Decision> {

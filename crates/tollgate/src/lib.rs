@@ -115,6 +115,7 @@ mod reservation;
 mod sharded;
 mod slices;
 mod status;
+mod store_calls;
 mod store_parts;
 mod verdict;
 
@@ -126,7 +127,7 @@ pub use tollgate_core::{
 };
 pub use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, TimeSource, Tls};
+pub use tollgate_redis::{RedisStatus, RedisStore, RedisStoreBuilder, ScriptTime, TimeSource, Tls};
 
 pub use crate::acquire::Acquisition;
 pub use crate::any_store::AnyStore;
@@ -139,4 +140,5 @@ pub use crate::part::Part;
 pub use crate::permit::Permit;
 pub use crate::reservation::Reservation;
 pub use crate::status::{Status, StatusChange};
+pub use crate::store_calls::{StoreCall, StoreCallEnd, StoreCalls};
 pub use crate::verdict::{Mode, RuleDecision, Verdict};

@@ -261,6 +261,7 @@ impl Limiter {
                         self.keep_probing();
                     }
                     self.decide_by_policy(operation, &charged, None, self.now(), late)?
+                        .with_asked(true)
                 }
             },
         };
@@ -282,7 +283,7 @@ impl Limiter {
             .zip(verdict.rules())
             .map(|(part, decided)| part.decided(decided))
             .collect();
-        Ok(Verdict::new(rules, failure))
+        Ok(Verdict::new(rules, failure).with_asked(verdict.asked_store()))
     }
 }
 

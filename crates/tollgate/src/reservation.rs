@@ -164,7 +164,10 @@ impl Limiter {
         let settled = self.apply_exactly(Operation::Settle, &charged, Some(hold.ticket)).await?;
         let held: SmallVec<[_; 2]> =
             settled.rules().iter().filter(|rule| rule.decision().is_allow()).cloned().collect();
-        if held.is_empty() { Err(CheckError::not_held()) } else { Ok(Verdict::new(held, None)) }
+        if held.is_empty() {
+            return Err(CheckError::not_held());
+        }
+        Ok(Verdict::new(held, None).with_asked(settled.asked_store()))
     }
 
     /// Gives back all that a reservation holds.

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{
-    Allow, Charge, Cost, Decision, Deny, Operation, Quota, ShardTerms, StoreError, Ticket,
+    Allow, Charge, Cost, Decision, Deny, Operation, Quota, ShardTerms, Ticket,
     Timestamp, key,
 };
 
 use crate::charged::{AllCharged, Charged};
+use crate::decide::Unanswered;
 use crate::limiter::Limiter;
 use crate::verdict::{Mode, RuleDecision, Verdict};
 
@@ -137,7 +138,7 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Verdict, Unanswered> {
         match operation {
             Operation::Look => self.look_at_shards(charged, now).await,
             Operation::Spend | Operation::Reserve { .. } => {
@@ -173,7 +174,7 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Verdict, Unanswered> {
         let start = Instant::now();
         let first = self.on_some_shards(charged);
         let said = self.ask(operation, &first, ticket, now).await?;
@@ -204,7 +205,7 @@ impl Limiter {
                 }
             }
         }
-        Ok(Verdict::new(rules, None))
+        Ok(Verdict::new(rules, None).with_asked(said.asked_store() || again.asked_store()))
     }
 
     /// What is asked a second time, each with its place among all: the denied shards' buckets on
@@ -250,7 +251,7 @@ impl Limiter {
         &self,
         charged: &AllCharged,
         now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Verdict, Unanswered> {
         let all: Vec<Charged> = charged
             .iter()
             .flat_map(|one| {
@@ -260,10 +261,12 @@ impl Limiter {
             })
             .collect();
         let mut said = Vec::with_capacity(all.len());
+        let mut asked = false;
         for some in all.chunks(Charge::COUNT_MAX) {
             let some = some.iter().cloned().collect();
             let looked = self.ask(Operation::Look, &some, None, now).await?;
             said.extend(looked.rules().iter().cloned());
+            asked |= looked.asked_store();
         }
         let mut said = said.into_iter();
         let rules = charged.iter().filter_map(|one| match one.undecided() {
@@ -274,7 +277,7 @@ impl Limiter {
                 Some(one.decided(together(&shards, terms.holding(one.cost))?, Mode::Exact))
             }
         });
-        Ok(Verdict::new(rules.collect(), None))
+        Ok(Verdict::new(rules.collect(), None).with_asked(asked))
     }
 
     /// Chooses the shards to which a cost is given back: under a ticket always the same ones, so that
@@ -284,7 +287,7 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
         now: Timestamp,
-    ) -> Result<AllCharged, StoreError> {
+    ) -> Result<AllCharged, Unanswered> {
         let mut placed = AllCharged::new();
         for one in charged {
             let Some(terms) = one.undecided() else {

@@ -31,6 +31,9 @@ pub struct Status {
     pub debts_charged: u64,
     /// How often such a bucket could not be noted, since a million of them were.
     pub debts_forgotten: u64,
+    /// How many checks were denied without asking the store, since it had denied them and the denial
+    /// was to hold yet.
+    pub denial_cache_hits: u64,
     /// The last 32 changes with the time since each, the oldest first. Failures now and then count
     /// as one change in ten seconds.
     pub changes: Vec<(Duration, StatusChange)>,
@@ -91,6 +94,7 @@ impl Limiter {
             debts: debts.len(),
             debts_charged: debts.charged(),
             debts_forgotten: debts.forgotten(),
+            denial_cache_hits: self.denials().hits(),
             changes: health.changes(),
         }
     }

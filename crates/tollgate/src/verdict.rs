@@ -42,6 +42,7 @@ pub struct Verdict {
     rules: SmallVec<[RuleDecision; 2]>,
     binding: Option<usize>,
     store_failure: Option<StoreErrorKind>,
+    asked_store: bool,
 }
 
 /// What one rule said.
@@ -129,7 +130,13 @@ impl Verdict {
         let enforced = rules.iter().enumerate().filter(|(_, rule)| !rule.rule.is_shadow());
         let binding = enforced.min_by(|(_, a), (_, b)| restriction(a).cmp(&restriction(b)));
         let binding = binding.map(|(index, _)| index);
-        Self { rules, binding, store_failure }
+        Self { rules, binding, store_failure, asked_store: false }
+    }
+
+    /// Says whether the store was asked.
+    pub(crate) const fn with_asked(mut self, asked_store: bool) -> Self {
+        self.asked_store = asked_store;
+        self
     }
 
     /// Tells whether the request may go on.
@@ -178,6 +185,12 @@ impl Verdict {
     /// Returns what every rule that applies said, coarse to fine, shadow rules included.
     pub fn rules(&self) -> &[RuleDecision] {
         &self.rules
+    }
+
+    /// Tells whether the store was asked. It is not where no rule applies, a denial is known to hold
+    /// yet, a leased slice covers the cost, or the store failed too often.
+    pub const fn asked_store(&self) -> bool {
+        self.asked_store
     }
 
     /// Returns how the store failed, if it did and the failure policies of the rules answered.

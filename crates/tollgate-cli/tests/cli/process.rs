@@ -143,10 +143,16 @@ pub(crate) struct Service {
 impl Service {
     /// Starts `tollgate serve` on free ports and waits until it listens.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with(&[], args)
+    }
+
+    /// As [`start`](Self::start), with these variables in its environment.
+    pub(crate) fn start_with(variables: &[(&str, &str)], args: &[&str]) -> Self {
         let any = "127.0.0.1:0";
         let grpc = if args.contains(&"--grpc") { &[][..] } else { &["--grpc", any] };
         let ports = ["serve", "--http", any, "--admin", any];
         let mut child = command(&[&ports[..], grpc, args].concat())
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -290,3 +290,40 @@ fn workers_are_as_many_as_asked_for() {
     assert_eq!(names.filter(|name| name.starts_with("tokio-")).count(), 3);
     assert_eq!(run(&["serve", "--workers", "0"]).status, 2);
 }
+
+#[cfg(feature = "otlp")]
+#[test]
+fn the_environment_turns_traces_on_and_what_makes_no_sense_is_told() {
+    // Nobody answers at the discard port.
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"),
+        ("OTEL_TRACES_SAMPLER", "sometimes"),
+    ];
+    let service = Service::start_with(&variables, &["--log-format", "json"]);
+    let lines: Vec<serde_json::Value> =
+        service.said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(lines[0]["level"], "WARN");
+    let ignored = lines[0]["message"].as_str().unwrap();
+    assert!(ignored.starts_with("OTEL_TRACES_SAMPLER=sometimes is ignored: "), "{ignored}");
+    assert_eq!(lines.last().unwrap()["traces_to"], "http://127.0.0.1:9");
+    assert!(post(service.http, "/v1/check", LOGIN).contains(" 200 OK"));
+    service.signal(Signal::TERM);
+    assert_eq!(service.ended().0, 0);
+}
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn a_configuration_that_asks_for_traces_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollgate.yaml");
+    fs::write(&file, "tracing: { otlp: {} }\nrules: [{ name: all, limit: 9/s }]\n").unwrap();
+    let any = "127.0.0.1:0";
+    let ports = ["serve", "--http", any, "--grpc", any, "--admin", any];
+    let refused = run(&[&ports[..], &["--config", file.to_str().unwrap()]].concat());
+    assert_eq!(refused.status, 2);
+    assert_eq!(
+        refused.stderr,
+        "error: traces cannot be sent (tracing.otlp): this binary was built without the feature \
+         `otlp`: take one that has it, or remove the section\n"
+    );
+}

@@ -129,11 +129,11 @@ impl Decoder<'_> {
     }
 }
 
-fn is_token(name: &str) -> bool {
+pub(super) fn is_token(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(allowed)
 }
 
-fn is_value(value: &str) -> bool {
+pub(super) fn is_value(value: &str) -> bool {
     value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value
 }

@@ -101,6 +101,11 @@ impl Collector for StoreState {
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
         let mut counters = vec![
+            (
+                "denial_cache_hits",
+                "Checks that were denied without asking the store, which had denied them just before.",
+                status.denial_cache_hits,
+            ),
             ("breaker_openings", "How often the store was given up.", status.openings),
             ("local_debts_charged", "Units charged to the store afterwards.", status.debts_charged),
             ("local_debts_forgotten", "Buckets too many to be charged.", status.debts_forgotten),

@@ -119,8 +119,10 @@ async fn every_decision_and_request_is_counted() {
         (r#"tollgate_requests_total{endpoint="reset",status="200"}"#, 1.0),
         (r#"tollgate_requests_total{endpoint="auth",status="200"}"#, 2.0),
         (r#"tollgate_requests_total{endpoint="other",status="404"}"#, 1.0),
-        (r#"tollgate_check_duration_seconds_count{store="memory"}"#, 7.0),
-        (r#"tollgate_check_duration_seconds_bucket{store="memory",le="+Inf"}"#, 7.0),
+        (r#"tollgate_check_duration_seconds_count{store="memory"}"#, 5.0),
+        (r#"tollgate_check_duration_seconds_bucket{store="memory",le="+Inf"}"#, 5.0),
+        (r#"tollgate_check_duration_seconds_count{store="none"}"#, 2.0),
+        ("tollgate_denial_cache_hits_total", 0.0),
         ("tollgate_memory_keys", 1.0),
     ] {
         assert_eq!(service.metric(name).await, Some(value), "{name}");

@@ -9,6 +9,7 @@ mod bad_requests;
 mod documented;
 mod forward_auth;
 mod headers;
+#[cfg(feature = "otlp")]
 mod metrics_page;
 mod redis;
 mod reserve;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tollgate_testkit::RedisServer;
 
@@ -28,10 +29,17 @@ const HEAD: &str = "\
 Labels are names from the configuration and fixed words, never anything that a caller sends (G9). The counters of a
 rule stand at 0 from the start, so that its first denial shows as a rise.
 
+`tollgate_redis_script_*` are what the servers count themselves, asked with the page but at most every five seconds and
+on a connection apart from that of checks. They are of the whole server, with the scripts of others on it; they begin
+anew with the server and with `CONFIG RESETSTAT`, and every node of a fleet tells the same, so do not add them up over
+nodes. They are missing until a script has run, and where the user lacks `+info`; the latencies take Redis 7. `tollgate_spans_*` are
+there where [traces](tracing.md) are sent.
+
 ";
 
 /// Every label, and what its values are.
-const LABELS: [(&str, &str); 12] = [
+const LABELS: [(&str, &str); 16] = [
+    ("command", "by which scripts are executed: `eval`, `evalsha` or `fcall`"),
     ("domain", "the domain of the rule"),
     (
         "endpoint",
@@ -44,11 +52,17 @@ const LABELS: [(&str, &str); 12] = [
         "mode",
         "`exact`: the store decided; `local`, `open`, `closed`: the failure policy did; `unlimited`: no enforced rule applied, under empty names",
     ),
+    ("node", "`host:port` of a server of the store, or the path of its socket"),
     ("outcome", "`allow`, `deny`, or `shadow_deny` of a shadow rule, which denies nothing"),
+    ("quantile", "`0.5` or `0.99`"),
+    ("reason", "`queue_full`: the collector was too slow; `export_failed`: it did not take them"),
     ("rule", "the name of the rule"),
     ("source", "where the rules come from: `config`, `file`, `redis` or `http`"),
     ("status", "of the answer; to Envoy 200, or 400 for a request that cannot be judged"),
-    ("store", "`memory`, `redis`, or `custom` for a store of the application's own"),
+    (
+        "store",
+        "`memory`, `redis`, or `custom` for a store of the application's own; `none` for checks that did not ask it: the denial was known, a leased slice covered the cost, no rule applied, or the breaker was open",
+    ),
     ("version", "of Tollgate"),
 ];
 
@@ -99,16 +113,31 @@ fn read(page: &str, store: &'static str, metrics: &mut Metrics) {
 /// Reads the pages of services that have answered something.
 async fn metrics() -> Metrics {
     let redis = RedisServer::start().unwrap();
+    // Nobody listens there, and nothing is traced.
+    let rules =
+        format!("tracing: {{ otlp: {{ endpoint: \"http://127.0.0.1:1\", sample: 0 }} }}\n{RULES}");
     let with_redis =
-        format!("store: {{ kind: redis, url: \"{}\", timeout: 5s }}\n{RULES}", redis.url());
+        format!("store: {{ kind: redis, url: \"{}\", timeout: 5s }}\n{rules}", redis.url());
     let mut metrics = Metrics::new();
-    for (store, config) in [("memory", RULES), ("redis", with_redis.as_str())] {
+    for (store, config) in [("memory", rules.as_str()), ("redis", with_redis.as_str())] {
         let service = Service::start(config).await;
         let reply = service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
         assert_eq!(reply.status, 200);
-        read(&service.admin("/metrics").await.body, store, &mut metrics);
+        read(&whole_page(&service, store).await, store, &mut metrics);
     }
     metrics
+}
+
+/// Returns the page when it has what Redis tells of itself, which it does not wait for long.
+async fn whole_page(service: &Service, store: &str) -> String {
+    for _ in 0..1_000 {
+        let page = service.admin("/metrics").await.body;
+        if store != "redis" || page.contains("tollgate_redis_script_latency_seconds") {
+            return page;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("Redis never tells of its scripts");
 }
 
 fn written(metrics: &Metrics) -> String {

@@ -1,0 +1,77 @@
+//! What stands in the place of traces in a build without them.
+
+use std::fmt;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use tollgate::{CheckError, Verdict};
+use tollgate_config::TracingConfig;
+
+use crate::error::ServeError;
+
+/// There is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tracer(Nothing);
+
+/// There is nothing to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exporting(Nothing);
+
+#[derive(Clone, Copy, Debug)]
+enum Nothing {}
+
+/// Refuses a configuration that asks for traces.
+pub(crate) fn tracer(
+    config: &TracingConfig,
+    _: &'static str,
+) -> Result<Option<(Tracer, Exporting)>, ServeError> {
+    match config.otlp {
+        None => Ok(None),
+        Some(_) => Err(ServeError::traces(
+            "this binary was built without the feature `otlp`: take one that has it, or remove \
+             the section"
+                .to_owned(),
+        )),
+    }
+}
+
+impl Tracer {
+    pub(crate) async fn http(&self, _: &'static str, _: Request, _: Next) -> Response {
+        match self.0 {}
+    }
+
+    pub(crate) async fn grpc(&self, _: Request, _: Next) -> Response {
+        match self.0 {}
+    }
+
+    pub(crate) fn metrics(&self) -> Self {
+        *self
+    }
+
+    pub(crate) fn note(&self, _: Result<&Verdict, &CheckError>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn note_first(&self, _: Result<&Verdict, &CheckError>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn note_denied(&self, _: bool) {
+        match self.0 {}
+    }
+}
+
+impl Collector for Tracer {
+    fn encode(&self, _: DescriptorEncoder<'_>) -> fmt::Result {
+        match self.0 {}
+    }
+}
+
+impl Exporting {
+    pub(crate) async fn run(self, _: impl Future<Output = ()>) {
+        match self.0 {}
+    }
+}
