@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tollgate_config::{ConfigErrors, RulesFile, RulesId};
-use tollgate_server::{AdminClient, AdminError, Replacing, RulesStatus, RulesVersion};
+use tollgate_server::{AdminClient, AdminError, Replacing, RulesError, RulesStatus, RulesVersion};
 
 use self::difference::Difference;
 use crate::args::{AdminService, Rules, RulesAction};
@@ -158,9 +158,20 @@ fn in_words(status: &RulesStatus) -> String {
             "invalid" => "newer rules are refused",
             _ => "the source gives no rules",
         };
-        text += &format!("error     {what} since {}:\n", error.since);
-        for line in error.message.lines() {
-            text += &format!("          {line}\n");
+        text += &listed(what, error);
+    }
+    if let Some(limits) = &status.envoy_limits {
+        let count =
+            if limits.limits == 1 { "1 limit" } else { &format!("{} limits", limits.limits) };
+        let how = came(&limits.origin, None);
+        text += &format!("envoy     {} ({count}) of {}\n", limits.id, limits.directory);
+        text += &format!("since     {}, {how}\n", limits.applied_at);
+        if let Some(error) = &limits.error {
+            let what = match error.kind.as_str() {
+                "invalid" => "newer limits for Envoy are refused",
+                _ => "the limits for Envoy cannot be read",
+            };
+            text += &listed(what, error);
         }
     }
     if !status.needs_restart.is_empty() {
@@ -168,6 +179,12 @@ fn in_words(status: &RulesStatus) -> String {
         text += &format!("restart   needed for what has changed in {sections}\n");
     }
     text
+}
+
+/// Lists what is wrong, a mistake a line.
+fn listed(what: &str, error: &RulesError) -> String {
+    let lines = error.message.lines().map(|line| format!("          {line}\n"));
+    format!("error     {what} since {}:\n{}", error.since, lines.collect::<String>())
 }
 
 fn history(versions: &[RulesVersion]) -> String {

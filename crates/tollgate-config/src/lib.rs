@@ -38,6 +38,7 @@ mod answers;
 mod config;
 mod decode;
 mod envoy;
+mod envoy_files;
 mod error;
 mod log;
 mod mistake;
@@ -59,6 +60,7 @@ pub use crate::envoy::{
     EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,
     EnvoyUnit, Metadata,
 };
+pub use crate::envoy_files::EnvoyFiles;
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
 pub use crate::log::{LogConfig, LoggedKeys};
 pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};

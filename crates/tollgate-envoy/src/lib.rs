@@ -50,6 +50,7 @@ mod answer;
 mod judge;
 mod key;
 mod limits;
+mod live_limits;
 mod mistake;
 mod observer;
 mod patience;
@@ -59,6 +60,7 @@ mod routes;
 mod service;
 mod unit;
 
+pub use crate::live_limits::LiveLimits;
 pub use crate::observer::Observer;
 pub use crate::routes::{Health, routes};
 pub use crate::service::RateLimiter;

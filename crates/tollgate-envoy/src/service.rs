@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Charge, Limiter, Rule};
+use tollgate::{Charge, Limiter};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tonic::{Request, Response, Status};
 
 use crate::answer::{answer, refused};
 use crate::judge::Judge;
-use crate::limits::Limits;
+use crate::live_limits::LiveLimits;
 use crate::mistake::Mistake;
 use crate::observer::{Nobody, Observer};
 use crate::patience::patience;
@@ -28,7 +28,7 @@ pub struct RateLimiter {
 
 struct Shared {
     limiter: Limiter,
-    limits: Limits,
+    limits: LiveLimits,
     config: EnvoyConfig,
     observer: Box<dyn Observer>,
 }
@@ -45,24 +45,18 @@ impl RateLimiter {
 
     /// Makes the service that answers by the rules of `limiter` and by `limits`.
     pub fn new(limiter: Limiter, limits: &EnvoyLimits, config: EnvoyConfig) -> Self {
-        Self::with_observer(limiter, limits, config, Nobody)
+        Self::with_observer(limiter, LiveLimits::new(limits), config, Nobody)
     }
 
     /// Makes the service, with somebody who watches what it decides.
     pub fn with_observer(
         limiter: Limiter,
-        limits: &EnvoyLimits,
+        limits: LiveLimits,
         config: EnvoyConfig,
         observer: impl Observer,
     ) -> Self {
-        let (limits, observer) = (Limits::new(limits), Box::new(observer));
+        let observer = Box::new(observer);
         Self { shared: Arc::new(Shared { limiter, limits, config, observer }) }
-    }
-
-    /// Returns the rules that the limits are counted as, each with the path of its descriptor as its
-    /// name.
-    pub fn limit_rules(&self) -> Vec<Arc<Rule>> {
-        self.shared.limits.rules()
     }
 
     /// Makes the tonic service, which refuses requests above
@@ -117,8 +111,8 @@ impl RateLimiter {
                 return Err(Mistake::too_many_entries(index, count, Self::ENTRIES_MAX));
             }
         }
-        let rules = limiter.rules();
-        let planner = Planner { rules: &rules, limits, alone: config.spend_on_denial };
+        let (rules, limits) = (limiter.rules(), limits.load());
+        let planner = Planner { rules: &rules, limits: &limits, alone: config.spend_on_denial };
         if !planner.knows(&request.domain) {
             observer.unknown_domain(&request.domain);
         }

@@ -10,7 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use tokio::time::timeout;
 use tollgate::{CheckError, Part, Verdict};
-use tollgate_config::{EnvoyConfig, EnvoyLimits};
+use tollgate_config::EnvoyConfig;
 use tollgate_envoy::{Health, Observer, RateLimiter, routes};
 use tonic::{Code, Status};
 
@@ -25,11 +25,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
 
-pub(crate) fn service(app: &Arc<App>, limits: &EnvoyLimits, config: EnvoyConfig) -> RateLimiter {
-    let watch = Watch(Arc::clone(app));
-    let service = RateLimiter::with_observer(app.limiter.clone(), limits, config, watch);
-    app.metrics.count_from_zero(&service.limit_rules());
-    service
+pub(crate) fn service(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
+    let (limits, watch) = (app.live.limits.live().clone(), Watch(Arc::clone(app)));
+    RateLimiter::with_observer(app.limiter.clone(), limits, config, watch)
 }
 
 pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Health) {

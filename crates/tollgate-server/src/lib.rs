@@ -68,5 +68,7 @@ pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;
 pub use crate::error::ServeError;
 pub use crate::reload::Reload;
-pub use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
+pub use crate::rules_status::{
+    EnvoyLimitsStatus, RulesError, RulesSource, RulesStatus, RulesVersion,
+};
 pub use crate::server::{Server, connect};

@@ -1,17 +1,20 @@
 //! The rules in force while the service runs: where they come from, and what came before them.
 
 mod api;
+mod directory;
 mod error;
 mod file;
 mod follow;
 mod history;
 mod http;
 mod kept;
+mod limits;
 mod metrics;
 mod redis;
 mod source;
 mod start;
 mod version;
+mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,9 +25,10 @@ use crate::error::ServeError;
 
 use self::history::History;
 use self::kept::Kept;
+use self::limits::LimitsInForce;
 use self::version::{Checked, Version};
 
-pub(crate) use self::api::router;
+pub(crate) use self::api::{router, status};
 pub(crate) use self::error::SourceError;
 pub(crate) use self::follow::follow;
 pub(crate) use self::metrics::RulesInForce;
@@ -35,6 +39,7 @@ pub(crate) use self::version::Origin;
 #[derive(Debug)]
 pub(crate) struct Live {
     limiter: Limiter,
+    pub(crate) limits: LimitsInForce,
     source: Source,
     /// The configuration that the service was started with, which decides what needs a restart.
     started_with: Config,

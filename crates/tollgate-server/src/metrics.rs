@@ -125,13 +125,9 @@ impl Metrics {
     }
 
     /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
-    pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
-        self.renewal.follow(rules, &self.decisions);
-    }
-
-    /// Lets the counters of further rules stand at 0 from the start.
-    pub(crate) fn count_from_zero(&self, rules: &[Arc<Rule>]) {
-        self.decisions.add(rules);
+    /// `limits` are the rules that limits for Envoy are counted as.
+    pub(crate) fn follow(&self, rules: &Arc<RuleSet>, limits: &Arc<[Arc<Rule>]>) {
+        self.renewal.follow(rules, limits, &self.decisions);
     }
 
     /// Counts how long one decision took.

@@ -87,9 +87,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if an address cannot be listened on.
+    /// [`ServeError`] if an address cannot be listened on, or the limits for Envoy could not be read
+    /// and none are kept.
     pub async fn bind_with_limiter(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
-        let live = Live::unled(config, limiter.clone());
+        let live = Live::unled(config, limiter.clone()).await?;
         Self::listen(config, limiter, Backend::Custom, live).await
     }
 
@@ -112,7 +113,7 @@ impl Server {
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
         let app = Arc::new(App::new(config, limiter, backend, live, tokens));
-        let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
+        let envoy = grpc::service(&app, config.envoy);
         Ok(Self {
             http,
             grpc,
@@ -161,6 +162,11 @@ impl Server {
     /// passwords.
     pub fn rules_from(&self) -> Option<String> {
         self.app.live.elsewhere()
+    }
+
+    /// Returns the number of limits for Envoy that come from a directory and are in force.
+    pub fn envoy_limits(&self) -> usize {
+        self.app.live.limits.len()
     }
 
     /// Returns what tells the service to look for new rules and certificates at once, as it does

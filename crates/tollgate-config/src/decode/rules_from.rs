@@ -144,7 +144,11 @@ impl Decoder<'_> {
         }
     }
 
-    fn poll_interval(&mut self, fields: &Fields<'_>, default: Duration) -> Option<Duration> {
+    pub(super) fn poll_interval(
+        &mut self,
+        fields: &Fields<'_>,
+        default: Duration,
+    ) -> Option<Duration> {
         match fields.value("poll_interval", self) {
             Some(node) => {
                 let range = Duration::from_millis(100)..=Duration::from_secs(3_600);

@@ -23,6 +23,8 @@ use crate::live::version::{Origin, report};
 use crate::rules_status::RulesHistory;
 use crate::tokens::Bearer;
 
+pub(crate) use self::shown::status;
+
 pub(crate) fn router() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/rules", get(show).put(push))
@@ -210,7 +212,7 @@ fn unavailable(error: &crate::live::SourceError) -> Problem {
 }
 
 fn shown(live: &Live) -> Response {
-    let rules = shown::status(live);
+    let rules = status(live);
     let etag = rules.id.as_ref().and_then(|id| HeaderValue::from_str(&format!("\"{id}\"")).ok());
     json(&rules, etag)
 }

@@ -7,32 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use notify::{EventKind, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use crate::live::error::{SourceError, WriteError};
 use crate::live::source::{Fetched, read_file};
-
-/// For how long a file must stay as it is before it is taken for whole. An editor that writes in
-/// place truncates it first, and half of a file may be a file without mistakes.
-const SETTLE: Duration = Duration::from_millis(20);
-
-/// How often a file that keeps changing is read before what is there is taken.
-const READS_MAX: usize = 100;
+use crate::live::watch::{Watch, folder_of, settled};
 
 #[derive(Debug)]
 pub(crate) struct FileSource {
     path: PathBuf,
-    poll_interval: Duration,
-    changed: Arc<Notify>,
+    watch: Watch,
     last: Mutex<Option<Vec<u8>>>,
 }
 
 impl FileSource {
     pub(super) fn new(path: &Path, poll_interval: Duration) -> Self {
-        let changed = Arc::new(Notify::new());
-        Self { path: path.to_owned(), poll_interval, changed, last: Mutex::new(None) }
+        Self { path: path.to_owned(), watch: Watch::new(poll_interval), last: Mutex::new(None) }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -40,23 +30,17 @@ impl FileSource {
     }
 
     pub(super) fn pace(&self) -> (Duration, Arc<Notify>) {
-        (self.poll_interval, Arc::clone(&self.changed))
+        self.watch.pace()
     }
 
     /// Reads the file, once it has stopped to change.
     pub(super) async fn fetch(&self) -> Result<Fetched, SourceError> {
-        let Some(mut text) = read_file(&self.path).await? else { return Ok(Fetched::Absent) };
+        let Some(text) = read_file(&self.path).await? else { return Ok(Fetched::Absent) };
         if self.last().as_ref() == Some(&text) {
             return Ok(Fetched::Text(text));
         }
-        for _ in 0..READS_MAX {
-            sleep(SETTLE).await;
-            let Some(again) = read_file(&self.path).await? else { return Ok(Fetched::Absent) };
-            if again == text {
-                break;
-            }
-            text = again;
-        }
+        let text = settled(Some(text), || read_file(&self.path)).await?;
+        let Some(text) = text else { return Ok(Fetched::Absent) };
         *self.last() = Some(text.clone());
         Ok(Fetched::Text(text))
     }
@@ -70,57 +54,12 @@ impl FileSource {
     /// to. Not the file itself: editors and Kubernetes put another in its place, of which a watch
     /// of the first is told nothing.
     pub(super) async fn watch(&self) {
-        let changed = Arc::clone(&self.changed);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading is an event too, and would go on for ever.
-            if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                changed.notify_one();
-            }
-        });
-        let mut watcher = match watcher {
-            Ok(watcher) => watcher,
-            Err(error) => return self.only_poll(&error).await,
-        };
-        let mut watched = BTreeSet::new();
-        loop {
-            let folders = self.folders();
-            for gone in watched.difference(&folders) {
-                // A folder that was removed is watched no more already.
-                let _ = watcher.unwatch(gone);
-            }
-            let mut kept = folders.clone();
-            for folder in folders.difference(&watched) {
-                if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-                    kept.remove(folder);
-                    tracing::debug!(%error, folder = %folder.display(), "cannot watch a folder");
-                }
-            }
-            if kept.is_empty() {
-                let error = notify::Error::generic("no folder can be watched");
-                return self.only_poll(&error).await;
-            }
-            watched = kept;
-            // A link may lead elsewhere by now.
-            sleep(self.poll_interval).await;
-        }
-    }
-
-    async fn only_poll(&self, error: &notify::Error) {
-        tracing::info!(
-            %error,
-            poll_interval_ms = u64::try_from(self.poll_interval.as_millis()).unwrap_or(u64::MAX),
-            "changes of the file are not announced, it is read at intervals"
-        );
-        std::future::pending().await
+        self.watch.run(|| self.folders()).await;
     }
 
     fn folders(&self) -> BTreeSet<PathBuf> {
-        let folder = |path: &Path| match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
         let target = fs::canonicalize(&self.path).ok();
-        let folders = [Some(folder(&self.path)), target.as_deref().map(folder)];
+        let folders = [Some(folder_of(&self.path)), target.as_deref().map(folder_of)];
         folders.into_iter().flatten().collect()
     }
 

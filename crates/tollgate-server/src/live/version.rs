@@ -72,7 +72,7 @@ impl Checked {
             return Ok(Self::of(&file, String::from_utf8_lossy(text).into()));
         }
         let text = String::from_utf8(text.to_vec()).map_err(|_| "the file is not UTF-8")?;
-        let parsed = match limits.is_empty() {
+        let parsed = match limits.is_empty() && limits.directory.is_none() {
             true => Config::parse(&text, &name),
             false => Config::parse_beside(&text, &name, limits.clone()),
         };
@@ -112,6 +112,7 @@ pub(super) fn report(errors: &ConfigErrors) -> String {
     lines.join("\n")
 }
 
-fn listed(warnings: &ConfigWarnings) -> Vec<String> {
+/// Writes the first warnings.
+pub(super) fn listed(warnings: &ConfigWarnings) -> Vec<String> {
     warnings.iter().take(WARNINGS_MAX).map(ToString::to_string).collect()
 }

@@ -5,7 +5,7 @@ mod renewal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -70,11 +70,6 @@ impl Decisions {
             add(&mut domains, rule);
         }
         Self { domains: RwLock::new(domains), unlimited: AtomicU64::new(0) }
-    }
-
-    pub(super) fn add(&self, rules: &[Arc<Rule>]) {
-        let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().for_each(|rule| add(&mut domains, rule));
     }
 
     pub(super) fn count(&self, verdict: &Verdict) {
