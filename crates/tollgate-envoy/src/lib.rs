@@ -47,6 +47,7 @@
 //! ```
 
 mod answer;
+mod client_reply;
 mod judge;
 mod key;
 mod limits;
@@ -60,6 +61,7 @@ mod routes;
 mod service;
 mod unit;
 
+pub use crate::client_reply::ClientReply;
 pub use crate::live_limits::LiveLimits;
 pub use crate::observer::Observer;
 pub use crate::routes::{Health, routes};

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Charge, Limiter};
+use tollgate::{Charge, Clock, Limiter, SystemClock};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tonic::{Request, Response, Status};
 
 use crate::answer::{answer, refused};
+use crate::client_reply::ClientReply;
 use crate::judge::Judge;
 use crate::live_limits::LiveLimits;
 use crate::mistake::Mistake;
@@ -30,6 +31,7 @@ struct Shared {
     limiter: Limiter,
     limits: LiveLimits,
     config: EnvoyConfig,
+    reply: ClientReply,
     observer: Box<dyn Observer>,
 }
 
@@ -45,18 +47,21 @@ impl RateLimiter {
 
     /// Makes the service that answers by the rules of `limiter` and by `limits`.
     pub fn new(limiter: Limiter, limits: &EnvoyLimits, config: EnvoyConfig) -> Self {
-        Self::with_observer(limiter, LiveLimits::new(limits), config, Nobody)
+        let limits = LiveLimits::new(limits);
+        Self::with_observer(limiter, limits, config, ClientReply::default(), Nobody)
     }
 
-    /// Makes the service, with somebody who watches what it decides.
+    /// Makes the service, with limits that can be replaced, what clients are told, and somebody who
+    /// watches what it decides.
     pub fn with_observer(
         limiter: Limiter,
         limits: LiveLimits,
         config: EnvoyConfig,
+        reply: ClientReply,
         observer: impl Observer,
     ) -> Self {
         let observer = Box::new(observer);
-        Self { shared: Arc::new(Shared { limiter, limits, config, observer }) }
+        Self { shared: Arc::new(Shared { limiter, limits, config, reply, observer }) }
     }
 
     /// Makes the tonic service, which refuses requests above
@@ -94,7 +99,7 @@ impl RateLimiter {
         request: &RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Mistake> {
-        let Shared { limiter, limits, config, observer } = self.shared.as_ref();
+        let Shared { limiter, limits, config, reply, observer } = self.shared.as_ref();
         if request.domain.is_empty() {
             return Err(Mistake::no_domain());
         }
@@ -128,7 +133,10 @@ impl RateLimiter {
             patience,
         };
         match judge.judge(&plan).await {
-            Ok(judged) => Ok(answer(&request.domain, &plan, &judged, config.headers)),
+            Ok(judged) => {
+                let now = SystemClock.now();
+                Ok(answer(&request.domain, &plan, &judged, reply, config.headers, now))
+            }
             Err(error) if error.is_store_failure() => {
                 Ok(refused(&request.domain, &plan, &error, config.headers))
             }

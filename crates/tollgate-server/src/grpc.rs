@@ -27,7 +27,7 @@ const ENDPOINT: &str = "envoy";
 
 pub(crate) fn service(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
     let (limits, watch) = (app.live.limits.live().clone(), Watch(Arc::clone(app)));
-    RateLimiter::with_observer(app.limiter.clone(), limits, config, watch)
+    RateLimiter::with_observer(app.limiter.clone(), limits, config, app.edge.envoy.clone(), watch)
 }
 
 pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Health) {

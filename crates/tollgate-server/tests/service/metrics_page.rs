@@ -31,12 +31,13 @@ rule stand at 0 from the start, so that its first denial shows as a rise.
 ";
 
 /// Every label, and what its values are.
-const LABELS: [(&str, &str); 12] = [
+const LABELS: [(&str, &str); 13] = [
     ("domain", "the domain of the rule"),
     (
         "endpoint",
         "the path of the http address without `/v1/`, `other` for any unknown path; `envoy` for the gRPC address",
     ),
+    ("envoy_limits", "the id of the limits of `--envoy-config` in force; empty without"),
     ("id", "the id of the rules in force"),
     ("kind", "`timeout`, `unavailable`, `corrupt`, `full` or `refused`"),
     ("listener", "`http` or `grpc`"),
