@@ -13,6 +13,7 @@ use crate::answers::{DenialConfig, HeadersConfig};
 use crate::decode::{Decoder, collide};
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
+use crate::listen_limits::ListenLimits;
 use crate::log::LogConfig;
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
@@ -76,12 +77,15 @@ pub struct Listen {
     pub grpc: Option<SocketAddr>,
     /// Metrics, health and the admin API. The default is 127.0.0.1:9090.
     pub admin: SocketAddr,
+    /// What they grant their clients.
+    pub limits: ListenLimits,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090) }
+        let limits = ListenLimits::default();
+        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090), limits }
     }
 }
 

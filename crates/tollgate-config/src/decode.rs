@@ -14,6 +14,7 @@ mod failure;
 mod fields;
 mod headers;
 mod listen;
+mod listen_limits;
 mod log;
 mod matching;
 mod path;
@@ -87,6 +88,7 @@ const RULES_FILE: Shape =
 pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
+    &listen_limits::LISTEN_LIMITS,
     &store::STORE,
     &tls::TLS,
     &tls::TLS_FILES,

@@ -40,6 +40,7 @@ mod decode;
 mod envoy;
 mod envoy_files;
 mod error;
+mod listen_limits;
 mod log;
 mod mistake;
 mod redis;
@@ -62,6 +63,7 @@ pub use crate::envoy::{
 };
 pub use crate::envoy_files::EnvoyFiles;
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::listen_limits::ListenLimits;
 pub use crate::log::{LogConfig, LoggedKeys};
 pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};

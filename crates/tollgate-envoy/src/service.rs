@@ -36,9 +36,6 @@ struct Shared {
 }
 
 impl RateLimiter {
-    /// The most bytes that a request may have: 64 KiB.
-    pub const REQUEST_LEN_MAX: usize = 64 * 1024;
-
     /// The most descriptors that a request may have: 1,000.
     pub const DESCRIPTORS_MAX: usize = 1_000;
 
@@ -64,10 +61,9 @@ impl RateLimiter {
         Self { shared: Arc::new(Shared { limiter, limits, config, reply, observer }) }
     }
 
-    /// Makes the tonic service, which refuses requests above
-    /// [`REQUEST_LEN_MAX`](Self::REQUEST_LEN_MAX).
-    pub fn into_service(self) -> RateLimitServiceServer<Self> {
-        RateLimitServiceServer::new(self).max_decoding_message_size(Self::REQUEST_LEN_MAX)
+    /// Makes the tonic service, which refuses requests of more than `request_len_max` bytes.
+    pub fn into_service(self, request_len_max: usize) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(request_len_max)
     }
 
     /// Judges one request. `patience` is how long the caller can wait for the store, which has a

@@ -30,6 +30,8 @@ pub(crate) struct App {
     pub(crate) client_ip: ClientIp,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) edge: Edge,
+    /// The most bytes of the body of a call.
+    pub(crate) body_bytes_max: usize,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     pub(crate) denials: Denials,
@@ -72,6 +74,7 @@ impl App {
             client_ip: ClientIp::new().trust(trusted_proxies.iter().copied()),
             trusted_proxies,
             edge: Edge::new(config),
+            body_bytes_max: config.listen.limits.body_bytes_max,
             metrics,
             hints: Hints::default(),
             denials: Denials::new(config.log.keys),

@@ -30,8 +30,12 @@ pub(crate) fn service(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
     RateLimiter::with_observer(app.limiter.clone(), limits, config, app.edge.envoy.clone(), watch)
 }
 
-pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Health) {
-    let (routes, health) = routes(service).await;
+pub(crate) async fn router(
+    app: &Arc<App>,
+    service: RateLimiter,
+    request_len_max: usize,
+) -> (Router, Health) {
+    let (routes, health) = routes(service, request_len_max).await;
     let router = routes
         .prepare()
         .into_axum_router()

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
-use tollgate_config::{Config, ListenerTls as ListenerFiles};
+use tollgate_config::{Config, ListenLimits, ListenerTls as ListenerFiles};
 use tollgate_envoy::RateLimiter;
 
 use crate::accept::Bounds;
@@ -34,12 +34,6 @@ const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the store may take for what is given back when the service stops.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the check API and forward auth grant their clients.
-const BOUNDS: Bounds = Bounds { connections_max: 10_000, head_timeout: Duration::from_secs(60) };
-
-/// What health and metrics grant their clients.
-const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
-
 /// The service, listening but not yet answering.
 ///
 /// See the [crate docs](crate) for an example.
@@ -54,6 +48,7 @@ pub struct Server {
     grpc_addr: Option<SocketAddr>,
     admin_addr: SocketAddr,
     envoy: RateLimiter,
+    limits: ListenLimits,
     drain_timeout: Duration,
     reload: Reload,
     app: Arc<App>,
@@ -123,6 +118,7 @@ impl Server {
             grpc_addr,
             admin_addr,
             envoy,
+            limits: config.listen.limits,
             drain_timeout: DRAIN_TIMEOUT,
             reload: Reload::new(),
             app,
@@ -185,13 +181,14 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, .. } = self;
+        let Self { http, grpc, admin, tls, envoy, limits, app, drain_timeout, reload, .. } = self;
+        let (bounds, admin_bounds) = (Bounds::of(&limits), Bounds::of_admin(&limits));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
-        let (router, health) = grpc::router(&app, envoy).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
+        let (stop_http, http) = spawn(http, http::router(&app), bounds, http_tls);
+        let (router, health) = grpc::router(&app, envoy, limits.body_bytes_max).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, bounds, grpc_tls)).unzip();
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), admin_bounds, admin_tls);
         tokio::select! {
             () = shutdown => {}
             // None of these ends by itself.

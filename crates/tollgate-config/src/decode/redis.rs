@@ -1,6 +1,5 @@
 //! `store` in Redis: one server, a primary that sentinels know, or a cluster.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -246,30 +245,6 @@ impl Decoder<'_> {
             }
         }
         Some(TlsFiles { ca, identity: cert.zip(key) })
-    }
-
-    fn some_text(&mut self, node: &Node, field: &str) -> Option<String> {
-        let text = self.text(node, &format!("`{field}`"), "text")?;
-        if text.is_empty() {
-            let message = format!("`{field}` is empty");
-            let help = "give it a value, or remove the line to have the default";
-            self.error(Mistake::new(node.span.clone(), message).help(help));
-            return None;
-        }
-        Some(text.to_owned())
-    }
-
-    fn number(&mut self, node: &Node, field: &str, range: RangeInclusive<usize>) -> Option<usize> {
-        let given = self.whole(node, field, &range.start().to_string())?;
-        if let Ok(number) = usize::try_from(given)
-            && range.contains(&number)
-        {
-            return Some(number);
-        }
-        let message = format!("`{field}` cannot be {given}");
-        let help = format!("it must be {} to {}", range.start(), range.end());
-        self.error(Mistake::new(node.span.clone(), message).help(help));
-        None
     }
 
     fn prefix(&mut self, node: &Node) -> Option<String> {

@@ -1,19 +1,29 @@
 //! What a request may be, and that callers' values stay out of the log.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tollgate_config::Config;
 use tollgate_envoy::proto::rate_limit_descriptor::Entry;
 use tollgate_envoy::proto::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_envoy::proto::{RateLimitDescriptor, RateLimitRequest};
+use tollgate_server::Server;
+use tonic::Code;
+use tonic::metadata::MetadataKey;
 use tonic::transport::Endpoint;
 use tracing::Level;
 
 use crate::support::{Service, head, request};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const SOON: Duration = Duration::from_millis(100);
 
 const RULES: &str = "rules: [{ name: per-account, key: account, limit: 2/day }]";
 
@@ -58,6 +68,137 @@ async fn a_body_has_at_most_64_kib() {
     let body = |length: usize| format!("{{\"attributes\":{{\"a\":\"{}\"}}}}", "x".repeat(length));
     assert_eq!(service.post("/v1/check", &body(60_000)).await.status, 200);
     assert_eq!(service.post("/v1/check", &body(66_000)).await.status, 413);
+}
+
+/// A service whose listeners grant this.
+async fn granting(limits: &str) -> Service {
+    let text = format!(
+        "listen: {{ http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 127.0.0.1:0, limits: {{ {limits} }} }}\n{RULES}"
+    );
+    let config = Config::parse(&text, "t.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    Service::run(Server::bind(&config).await.unwrap())
+}
+
+/// Counts the milliseconds until the service ends a connection that has sent `begun`.
+async fn lasted(address: SocketAddr, begun: &[u8]) -> u128 {
+    let (mut connection, start) = (TcpStream::connect(address).await.unwrap(), Instant::now());
+    connection.write_all(begun).await.unwrap();
+    let mut rest = Vec::new();
+    timeout(PATIENCE, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
+    start.elapsed().as_millis()
+}
+
+/// Asks Envoy's way, with a value of this length.
+async fn ask_grpc(service: &Service, length: usize) -> Result<(), Code> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", service.grpc)).unwrap();
+    let mut client = RateLimitServiceClient::new(endpoint.connect().await.unwrap());
+    let entry = Entry { key: "a".to_owned(), value: "x".repeat(length) };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let request = RateLimitRequest {
+        domain: "default".to_owned(),
+        descriptors: vec![descriptor],
+        ..RateLimitRequest::default()
+    };
+    client.should_rate_limit(request).await.map(drop).map_err(|status| status.code())
+}
+
+#[tokio::test]
+async fn the_headers_of_a_request_are_as_many_and_as_large_as_configured() {
+    let service = granting("headers_max: 20, header_bytes_max: 8192").await;
+    let with = |count: usize, length: usize| {
+        let value = "x".repeat(length);
+        let names: Vec<_> = (0..count).map(|index| format!("x-{index}")).collect();
+        let headers: Vec<_> = names.iter().map(|name| (name.as_str(), value.as_bytes())).collect();
+        head("GET", "/v1/auth", &headers, 0)
+    };
+    assert_eq!(status(&service, &with(18, 1)).await.as_deref(), Some("200"));
+    assert_eq!(status(&service, &with(19, 1)).await.as_deref(), Some("431"));
+    assert_eq!(status(&service, &with(1, 7_000)).await.as_deref(), Some("200"));
+    assert_eq!(status(&service, &with(1, 9_000)).await.as_deref(), Some("431"));
+
+    let service = granting("headers_max: 200").await;
+    assert_eq!(status(&service, &with(198, 1)).await.as_deref(), Some("200"));
+}
+
+#[tokio::test]
+async fn headers_are_counted_on_http2_too() {
+    let service = granting("headers_max: 16").await;
+    assert_eq!(ask_grpc(&service, 1).await, Ok(()));
+    let endpoint = Endpoint::from_shared(format!("http://{}", service.grpc)).unwrap();
+    let mut client = RateLimitServiceClient::new(endpoint.connect().await.unwrap());
+    let mut request = tonic::Request::new(RateLimitRequest::default());
+    for index in 0..16 {
+        let name = MetadataKey::from_bytes(format!("x-{index}").as_bytes()).unwrap();
+        request.metadata_mut().insert(name, "1".parse().unwrap());
+    }
+    let refused = client.should_rate_limit(request).await.unwrap_err();
+    assert!(refused.message().contains("431"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_body_has_as_many_bytes_as_configured_over_http_and_grpc() {
+    let body = |length: usize| format!("{{\"attributes\":{{\"a\":\"{}\"}}}}", "x".repeat(length));
+    for (limits, fits, is_too_large) in
+        [("body_bytes_max: 2048", 1_900, 2_100), ("body_bytes_max: 262144", 250_000, 270_000)]
+    {
+        let service = granting(limits).await;
+        assert_eq!(service.post("/v1/check", &body(fits)).await.status, 200, "{limits}");
+        assert_eq!(service.post("/v1/check", &body(is_too_large)).await.status, 413, "{limits}");
+        assert_eq!(ask_grpc(&service, fits).await, Ok(()), "{limits}");
+        assert_eq!(ask_grpc(&service, is_too_large).await, Err(Code::OutOfRange), "{limits}");
+    }
+}
+
+#[tokio::test]
+async fn each_listener_has_as_many_connections_as_configured() {
+    let service = granting("connections_max: 2, admin_connections_max: 1").await;
+    for (address, most, path) in [(service.http, 2, "/v1/auth"), (service.admin, 1, "/healthz")] {
+        let mut held = Vec::new();
+        for _ in 0..most {
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            connection.write_all(request.as_bytes()).await.unwrap();
+            assert_ne!(connection.read(&mut [0; 1_024]).await.unwrap(), 0);
+            held.push(connection);
+        }
+        let mut further = TcpStream::connect(address).await.unwrap();
+        further.write_all(&head("GET", path, &[], 0)).await.unwrap();
+        let mut reply = Vec::new();
+        let mut answer = Box::pin(further.read_to_end(&mut reply));
+        assert!(timeout(SOON, &mut answer).await.is_err(), "it waits for a place");
+        drop(held.pop());
+        assert_ne!(timeout(PATIENCE, answer).await.unwrap().unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn slow_heads_and_idle_connections_end_when_configured() {
+    let service = granting("header_timeout: 300ms, idle_timeout: 1s").await;
+    for address in [service.http, service.grpc, service.admin] {
+        let slow = lasted(address, b"GET /v1/auth HTTP/1.1\r\nhost:").await;
+        assert!((300..1_000).contains(&slow), "{slow} ms");
+        assert!(lasted(address, b"").await >= 1_000);
+    }
+    let kept_alive = b"GET /v1/auth HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert!(lasted(service.http, kept_alive).await >= 1_000);
+}
+
+#[tokio::test]
+async fn a_call_over_an_idle_http2_connection_that_ends_is_made_over_another() {
+    let service = granting("idle_timeout: 200ms").await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", service.grpc)).unwrap();
+    let client = RateLimitServiceClient::new(endpoint.connect().await.unwrap());
+    let descriptor = RateLimitDescriptor::default();
+    let request = RateLimitRequest {
+        domain: "default".to_owned(),
+        descriptors: vec![descriptor],
+        ..RateLimitRequest::default()
+    };
+    // Around the moment at which the connection ends, too.
+    for pause_ms in [0, 190, 195, 200, 205, 210, 400] {
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        client.clone().should_rate_limit(request.clone()).await.unwrap();
+    }
 }
 
 /// Collects what is logged.
