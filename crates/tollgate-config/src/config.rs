@@ -244,12 +244,16 @@ impl Config {
                 place(path);
             }
         }
+        if let StoreConfig::Redis(redis) = &mut self.store {
+            redis.access.paths_mut().for_each(place);
+        }
         match &mut self.rules_from {
             RulesFrom::File { path, .. } => place(path),
             RulesFrom::Http { ca, token_file, .. } => {
                 [ca.as_mut(), token_file.as_mut()].into_iter().flatten().for_each(place);
             }
-            RulesFrom::Config | RulesFrom::Redis { .. } => {}
+            RulesFrom::Redis { access, .. } => access.paths_mut().for_each(place),
+            RulesFrom::Config => {}
         }
         self.state_dir.iter_mut().for_each(place);
         self.file = Some(file.to_owned());

@@ -65,7 +65,7 @@ pub use crate::envoy_files::EnvoyFiles;
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
 pub use crate::listen_limits::ListenLimits;
 pub use crate::log::{LogConfig, LoggedKeys};
-pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+pub use crate::redis::{RedisAccess, RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
 pub use crate::rules_from::{HttpUrl, RulesFrom};
 pub use crate::security::{AdminToken, ListenerTls, Scope, Tls, TokenSecret};

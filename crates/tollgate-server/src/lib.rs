@@ -58,6 +58,7 @@ mod grpc;
 mod http;
 mod live;
 mod metrics;
+mod redis_access;
 mod reload;
 mod rules_status;
 mod server;

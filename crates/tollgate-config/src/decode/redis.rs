@@ -9,7 +9,7 @@ use crate::decode::fields::{Fields, Shape};
 use crate::decode::redis_url::Named;
 use crate::decode::{Decoder, redis_url};
 use crate::mistake::{Mistake, quoted};
-use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+use crate::redis::{RedisAccess, RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 use crate::store::TimeSource;
 use crate::tree::Node;
 
@@ -29,7 +29,7 @@ pub(super) const TLS: Shape = Shape {
 };
 
 /// The fields with a user or a password.
-const LOGIN: [&str; 3] = ["username", "password", "password_file"];
+pub(super) const LOGIN: [&str; 3] = ["username", "password", "password_file"];
 
 impl Decoder<'_> {
     pub(super) fn redis_single(&mut self, fields: &Fields<'_>) -> Option<RedisConfig> {
@@ -39,12 +39,7 @@ impl Decoder<'_> {
         let node = fields.required("url", &example, self);
         let url = node.and_then(|node| self.redis_url(node, "url", Named::Server));
         if let Some(url) = &url {
-            self.refuse_second_login(fields, url.has_user());
-            if let Some(entry) = fields.entry("database").filter(|_| url.has_database()) {
-                let message = "`database` is given, and one in the URL as well";
-                let mistake = Mistake::new(entry.name_span.clone(), message);
-                self.error(mistake.help("remove what is behind the host and the port of the URL"));
-            }
+            self.refuse_second_access(fields, url);
         }
         self.redis(fields, url.clone().map(RedisServers::Single), url.as_slice())
     }
@@ -77,12 +72,7 @@ impl Decoder<'_> {
         servers: Option<RedisServers>,
         urls: &[RedisUrl],
     ) -> Option<RedisConfig> {
-        let username = fields.value("username", self);
-        let username = username.and_then(|node| self.some_text(node, "username"));
-        let password = self.password(fields);
-        let database = fields.value("database", self);
-        let database = database.and_then(|node| self.number(node, "database", 0..=9_999));
-        let tls = self.tls(fields, urls);
+        let access = self.redis_access(fields, urls);
         let functions = match fields.value("functions", self) {
             Some(node) => self.boolean(node, "functions"),
             None => Some(false),
@@ -121,10 +111,7 @@ impl Decoder<'_> {
         };
         Some(RedisConfig {
             servers: servers?,
-            username,
-            password,
-            database: database.and_then(|database| u32::try_from(database).ok()),
-            tls: tls?,
+            access: access?,
             functions: functions?,
             connections: connections?,
             in_flight_max: in_flight_max?,
@@ -133,6 +120,32 @@ impl Decoder<'_> {
             time_source: time_source?,
             breaker: breaker?,
         })
+    }
+
+    /// Reads who asks, for which database, and the certificates.
+    pub(super) fn redis_access(
+        &mut self,
+        fields: &Fields<'_>,
+        urls: &[RedisUrl],
+    ) -> Option<RedisAccess> {
+        let username = fields.value("username", self);
+        let username = username.and_then(|node| self.some_text(node, "username"));
+        let password = self.password(fields);
+        let database = fields.value("database", self);
+        let database = database.and_then(|node| self.number(node, "database", 0..=9_999));
+        let database = database.and_then(|database| u32::try_from(database).ok());
+        let tls = self.tls(fields, urls)?;
+        Some(RedisAccess { username, password, database, tls })
+    }
+
+    /// Reports what is said of one server in its URL, and in fields as well.
+    pub(super) fn refuse_second_access(&mut self, fields: &Fields<'_>, url: &RedisUrl) {
+        self.refuse_second_login(fields, url.has_user());
+        if let Some(entry) = fields.entry("database").filter(|_| url.has_database()) {
+            let message = "`database` is given, and one in the URL as well";
+            let mistake = Mistake::new(entry.name_span.clone(), message);
+            self.error(mistake.help("remove what is behind the host and the port of the URL"));
+        }
     }
 
     pub(super) fn redis_url(&mut self, node: &Node, field: &str, named: Named) -> Option<RedisUrl> {

@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, Script};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, IntoConnectionInfo, RedisError, Script,
+    TlsCertificates,
+};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{sleep, timeout};
-use tollgate_config::{Config, RedisUrl};
+use tollgate_config::{Config, RedisAccess, RedisUrl};
 
 use crate::live::error::{SourceError, WriteError};
 use crate::live::source::Fetched;
+use crate::redis_access::Shown;
 
 /// How long the server may take for a connection, and for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,11 +49,11 @@ pub(crate) struct RedisSource {
 impl RedisSource {
     pub(super) fn new(
         url: &RedisUrl,
+        access: &RedisAccess,
         key: &str,
         poll_interval: Duration,
     ) -> Result<Self, SourceError> {
-        let client = Client::open(url.as_str())
-            .map_err(|error| SourceError::of("the URL of the rules cannot be used", &error))?;
+        let client = client(url, access)?;
         Ok(Self {
             client,
             url: url.clone(),
@@ -136,6 +140,34 @@ impl RedisSource {
         *self.connection.lock().await = None;
         described(error)
     }
+}
+
+/// Makes a client that shows the server what it is to be shown.
+fn client(url: &RedisUrl, access: &RedisAccess) -> Result<Client, SourceError> {
+    let unusable = |error| SourceError::of("the URL of the rules cannot be used", &error);
+    let shown = Shown::read(access, "rules_from").map_err(SourceError::new)?;
+    let info = url.as_str().into_connection_info().map_err(unusable)?;
+    let mut settings = info.redis_settings().clone();
+    if let Some(username) = &access.username {
+        settings = settings.set_username(username);
+    }
+    if let Some(password) = &shown.password {
+        settings = settings.set_password(password);
+    }
+    if let Some(database) = access.database {
+        settings = settings.set_db(database.into());
+    }
+    let info = info.set_redis_settings(settings);
+    if shown.ca.is_none() && shown.identity.is_none() {
+        return Client::open(info).map_err(unusable);
+    }
+    let identity = shown.identity;
+    let client_tls =
+        identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: shown.ca };
+    Client::build_with_tls(info, certificates).map_err(|error| {
+        SourceError::of("the certificates for the rules (rules_from.tls) cannot be used", &error)
+    })
 }
 
 /// The last byte that is read: one more than there may be.

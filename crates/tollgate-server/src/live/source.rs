@@ -44,8 +44,8 @@ impl Source {
             RulesFrom::File { path, poll_interval } => {
                 Self::File(FileSource::new(path, *poll_interval))
             }
-            RulesFrom::Redis { url, key, poll_interval } => Self::Redis(Box::new(
-                RedisSource::new(url, key, *poll_interval).map_err(ServeError::rules)?,
+            RulesFrom::Redis { url, access, key, poll_interval } => Self::Redis(Box::new(
+                RedisSource::new(url, access, key, *poll_interval).map_err(ServeError::rules)?,
             )),
             RulesFrom::Http { url, ca, token_file, poll_interval } => Self::Http(
                 HttpSource::new(url, ca.as_deref(), token_file.clone(), *poll_interval)
