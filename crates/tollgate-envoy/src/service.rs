@@ -134,6 +134,9 @@ impl RateLimiter {
                 Ok(answer(&request.domain, &plan, &judged, reply, config.headers, now))
             }
             Err(error) if error.is_store_failure() => {
+                if let Some(part) = error.rule().and_then(|rule| plan.part_of(rule)) {
+                    observer.refused(part);
+                }
                 Ok(refused(&request.domain, &plan, &error, config.headers))
             }
             Err(error) => Err(Mistake::of(&error)),

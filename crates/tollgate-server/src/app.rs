@@ -10,7 +10,7 @@ use tollgate_config::Config;
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
-use crate::denials::{Denials, denies};
+use crate::denials::{Denials, Kind, too_late};
 use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
 use crate::metrics::Metrics;
@@ -93,7 +93,7 @@ impl App {
         let checked = self.limiter.check_n(attributes, cost).await;
         self.metrics.observe(start.elapsed());
         self.metrics.count_decisions(checked.as_ref());
-        self.note_denials(attributes, checked.as_ref().ok());
+        self.note_denials(attributes, checked.as_ref());
         checked
     }
 
@@ -107,7 +107,11 @@ impl App {
         self.hint(attributes);
         let acquired = self.limiter.acquire(attributes, cost, max_wait).await;
         self.metrics.count_acquisition(acquired.as_ref());
-        self.note_denials(attributes, acquired.as_ref().ok().map(Acquisition::verdict));
+        self.note_denials(attributes, acquired.as_ref().map(Acquisition::verdict));
+        let refused = acquired.as_ref().ok().filter(|acquisition| !acquisition.is_granted());
+        if let Some(refusing) = refused.and_then(|acquisition| too_late(acquisition.verdict())) {
+            self.denials.note_request(Kind::Wait, refusing, attributes);
+        }
         acquired
     }
 
@@ -123,18 +127,26 @@ impl App {
         let reserved = self.limiter.reserve(attributes, estimate, ttl).await;
         self.metrics.observe(start.elapsed());
         self.metrics.count_decisions(reserved.as_ref().map(Reservation::verdict));
-        self.note_denials(attributes, reserved.as_ref().ok().map(Reservation::verdict));
+        self.note_denials(attributes, reserved.as_ref().map(Reservation::verdict));
         reserved
     }
 
     /// Notes which buckets denied, for the next summary in the log.
-    fn note_denials(&self, attributes: &Attributes, verdict: Option<&Verdict>) {
-        let Some(verdict) = verdict.filter(|verdict| !verdict.is_allowed()) else { return };
-        for decided in verdict.rules().iter().filter(|decided| denies(decided)) {
-            let rule = decided.rule();
-            let key =
-                rule.bucket_key(attributes, &decided.quota().unwrap_or_else(|| *rule.quota()));
-            self.denials.note(rule, &key);
+    fn note_denials(&self, attributes: &Attributes, decided: Result<&Verdict, &CheckError>) {
+        match decided {
+            Ok(verdict) => {
+                for decided in verdict.rules() {
+                    if let Some(kind) = Kind::of(decided) {
+                        self.denials.note_request(kind, decided, attributes);
+                    }
+                }
+            }
+            Err(error) => {
+                if let Some(rule) = error.rule().filter(|_| error.is_store_failure()) {
+                    let key = rule.bucket_key(attributes, rule.quota());
+                    self.denials.note(Kind::Unavailable, rule, &key);
+                }
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use tollgate_envoy::{Health, Observer, RateLimiter, routes};
 use tonic::{Code, Status};
 
 use crate::app::App;
-use crate::denials::denies;
+use crate::denials::Kind;
 use crate::metrics::Listener;
 
 /// How long a request may take to arrive and to be answered. The store has its own, shorter
@@ -70,10 +70,14 @@ impl Observer for Watch {
 
     fn denied(&self, parts: &[Part], verdict: &Verdict) {
         for (part, decided) in parts.iter().zip(verdict.rules()) {
-            if denies(decided) {
-                self.0.denials.note(part.rule(), part.key());
+            if let Some(kind) = Kind::of(decided) {
+                self.0.denials.note(kind, part.rule(), part.key());
             }
         }
+    }
+
+    fn refused(&self, part: &Part) {
+        self.0.denials.note(Kind::Unavailable, part.rule(), part.key());
     }
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {

@@ -13,6 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tollgate::{CheckError, Mode, Rule, RuleDecision, RuleSet, Verdict};
 
+use crate::denials::too_late;
+
 pub(super) use self::renewal::Renewal;
 
 /// What every rule decided, by outcome and mode.
@@ -81,15 +83,10 @@ impl Decisions {
         }
     }
 
-    /// Counts the refusal of a request that would have had to wait for too long. If all its rules
-    /// allow it, that is a denial of the one that asks for the longest delay; without a delay, of
-    /// the finest, whose bucket others wait for.
+    /// Counts the refusal of a request that would have had to wait for too long, as a denial of
+    /// what it would have waited for.
     pub(super) fn count_refusal(&self, verdict: &Verdict) {
-        let enforced = || verdict.rules().iter().filter(|decided| !decided.rule().is_shadow());
-        let refusing = match verdict.is_allowed() {
-            true => enforced().max_by_key(|decided| decided.decision().delay()),
-            false => None,
-        };
+        let refusing = too_late(verdict);
         for decided in verdict.rules() {
             let refuses = refusing.is_some_and(|refusing| std::ptr::eq(refusing, decided));
             let outcome = if refuses { Outcome::Deny } else { Outcome::of(decided) };
