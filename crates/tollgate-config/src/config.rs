@@ -214,9 +214,7 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let mut config = Self::parse(&text_of(path)?, &name)?;
-        config.place(path);
-        Ok(config)
+        Self::parse(&text_of(path)?, &name)?.placed(path)
     }
 
     /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
@@ -226,12 +224,26 @@ impl Config {
     /// As for [`read`](Self::read).
     pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
-        let mut config = Self::parse_beside(&text_of(path)?, &path.display().to_string(), limits)?;
-        config.place(path);
-        Ok(config)
+        let name = path.display().to_string();
+        Self::parse_beside(&text_of(path)?, &name, limits)?.placed(path)
     }
 
-    /// Lets relative paths begin at the folder of `file`.
+    /// Lets relative paths begin at the folder of `file`, and refuses one that leads to it.
+    fn placed(mut self, file: &Path) -> Result<Self, ConfigErrors> {
+        self.place(file);
+        let itself = file.canonicalize().ok();
+        if let RulesFrom::File { path, .. } = &self.rules_from
+            && itself.is_some()
+            && path.canonicalize().ok() == itself
+        {
+            let message = "`rules_from` names this file itself".to_owned();
+            let help = "remove `rules_from`, as changes of the rules in this file are followed, or \
+                        name a file with nothing but `rules`";
+            return Err(ConfigErrors::whole_file(&file.display().to_string(), message, help));
+        }
+        Ok(self)
+    }
+
     fn place(&mut self, file: &Path) {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let place = |path: &mut PathBuf| *path = folder.join(&*path);

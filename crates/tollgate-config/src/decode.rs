@@ -158,6 +158,15 @@ impl<'f> Decoder<'f> {
             Some(node) => self.listener_tls(node),
             None => Some(Tls::default()),
         };
+        if let (Some(tls), Some(listen)) = (&tls, &listen)
+            && tls.grpc.is_some()
+            && listen.grpc.is_none()
+            && let Some(entry) = fields.entry("tls")
+        {
+            let message = "`tls.grpc` has no effect: `listen.grpc` is off";
+            let help = "remove it, or give `listen.grpc` an address";
+            self.warning(Mistake::new(entry.name_span.clone(), message).help(help));
+        }
         let admin_tokens = match fields.value("admin_tokens", self) {
             Some(node) => self.admin_tokens(node),
             None => Some(Vec::new()),

@@ -10,6 +10,7 @@ mod http;
 mod kept;
 mod limits;
 mod metrics;
+mod reading;
 mod redis;
 mod source;
 mod start;
@@ -32,6 +33,7 @@ pub(crate) use self::api::{router, status};
 pub(crate) use self::error::SourceError;
 pub(crate) use self::follow::follow;
 pub(crate) use self::metrics::RulesInForce;
+pub(crate) use self::reading::read_regular;
 pub(crate) use self::source::Source;
 pub(crate) use self::version::Origin;
 
@@ -147,7 +149,7 @@ impl Live {
     }
 
     async fn put_in_force(&self, checked: Checked, origin: Origin, by: Option<&str>) {
-        let Checked { rules, version, warnings, .. } = checked;
+        let Checked { rules, version, .. } = checked;
         let previous = {
             let mut state = self.state();
             // What was kept does not answer for what was refused.
@@ -165,7 +167,7 @@ impl Live {
             state.history.push(Version { origin, by: by.map(str::to_owned), ..version.clone() });
             previous
         };
-        for warning in warnings {
+        for warning in &version.warnings {
             tracing::warn!(%warning, "doubtful in the rules");
         }
         tracing::info!(

@@ -21,6 +21,9 @@ pub struct RulesStatus {
     pub applied_at: Option<String>,
     /// Why the newest rules are not in force, if they are not.
     pub error: Option<RulesError>,
+    /// What is doubtful in the rules in force, at most ten lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The limits for Envoy in force, if there is a directory of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envoy_limits: Option<EnvoyLimitsStatus>,

@@ -13,6 +13,8 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tollgate_config::ListenerTls as ListenerFiles;
 
+use crate::live::read_regular;
+
 /// The certificate of one listener, which may be replaced while it listens.
 pub(crate) struct ListenerTls {
     listener: &'static str,
@@ -118,7 +120,7 @@ fn read_all(files: &ListenerFiles) -> Result<Vec<Vec<u8>>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path)
+    read_regular(path)
         .map_err(|error| TlsError(format!("{} cannot be read: {error}", path.display())))
 }
 

@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 use tollgate_config::{AdminToken, Scope, TokenSecret};
 
 use crate::error::ServeError;
+use crate::live::read_regular;
 
 /// The tokens of the admin listener.
 #[derive(Debug)]
@@ -99,9 +100,15 @@ fn digest_of(secret: &TokenSecret) -> Result<[u8; 32], String> {
 }
 
 fn in_file(path: &Path) -> Result<[u8; 32], String> {
-    let bytes = std::fs::read(path)
+    let bytes = read_regular(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     let text = bytes.trim_ascii();
+    if !text.iter().all(u8::is_ascii_graphic) {
+        let path = path.display();
+        return Err(format!(
+            "{path} has more than one word, or a character outside of ASCII, which nobody can send"
+        ));
+    }
     if text.len() < AdminToken::LEN_MIN {
         let least = AdminToken::LEN_MIN;
         return Err(format!("{} has fewer than {least} characters", path.display()));

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tollgate_config::EnvoyFiles;
 
 use crate::live::error::SourceError;
+use crate::live::reading::Reading;
 use crate::live::version::report;
 use crate::live::watch::{Watch, folder_of, settled};
 
@@ -18,12 +19,18 @@ use crate::live::watch::{Watch, folder_of, settled};
 pub(super) struct Directory {
     path: PathBuf,
     watch: Watch,
+    reading: Reading,
     last: Mutex<Option<EnvoyFiles>>,
 }
 
 impl Directory {
     pub(super) fn new(path: &Path, poll_interval: Duration) -> Self {
-        Self { path: path.to_owned(), watch: Watch::new(poll_interval), last: Mutex::new(None) }
+        Self {
+            path: path.to_owned(),
+            watch: Watch::new(poll_interval),
+            reading: Reading::new(),
+            last: Mutex::new(None),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -48,8 +55,7 @@ impl Directory {
 
     async fn read(&self) -> Result<EnvoyFiles, SourceError> {
         let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || EnvoyFiles::read(path)).await;
-        let read = read.map_err(|_| SourceError::new("the directory could not be read"))?;
+        let read = self.reading.run(&self.path, move || EnvoyFiles::read(path)).await?;
         read.map_err(|errors| SourceError::new(report(&errors)))
     }
 

@@ -1,6 +1,6 @@
 //! The last versions on disk, for a start while the source is away.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use tollgate_config::RulesFile;
 
 use crate::live::file::write_whole;
 use crate::live::history::History;
+use crate::live::reading::open_regular;
 use crate::live::source::Source;
 use crate::live::version::{Checked, Origin, Version};
 
@@ -118,7 +119,8 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(_) | Err(_) => {}
     }
-    let bytes = std::fs::read(path)?;
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(SIZE_MAX).read_to_end(&mut bytes)?;
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other)
 }
 

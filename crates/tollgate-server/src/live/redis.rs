@@ -23,15 +23,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it takes until a broken subscription is tried again.
 const RESUBSCRIBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Writes the key if it still has what the caller has seen, and tells all who follow it.
+/// Writes the key if it still has what the caller has seen. Of a value that is too large that is no
+/// more than shows that it is.
 const REPLACE: &str = "
-local current = redis.call('GET', KEYS[1])
+local current = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('GETRANGE', KEYS[1], 0, ARGV[4])
 local seen = ARGV[1] == 'text' and ARGV[2]
 if current ~= seen then
   return 0
 end
 redis.call('SET', KEYS[1], ARGV[3])
-redis.call('PUBLISH', ARGV[4], 'changed')
 return 1
 ";
 
@@ -95,26 +95,60 @@ impl RedisSource {
         let mut connection = self.connection().await?;
         let kind = if seen.is_some() { "text" } else { "absent" };
         let mut call = self.replace.key(&self.key);
-        call.arg(kind).arg(seen.unwrap_or_default()).arg(text).arg(&self.channel);
+        call.arg(kind).arg(seen.unwrap_or_default()).arg(text).arg(size_max());
         match call.invoke_async::<u8>(&mut connection).await {
-            Ok(1) => Ok(()),
+            Ok(1) => {
+                self.tell(&mut connection).await;
+                Ok(())
+            }
             Ok(_) => Err(WriteError::Conflict),
             Err(error) => Err(self.failed(&error).await.into()),
+        }
+    }
+
+    /// Tells all who follow the key. They find what is written in any case, so it is no failure if
+    /// this may not.
+    async fn tell(&self, connection: &mut MultiplexedConnection) {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&self.channel).arg("changed");
+        if let Err(error) = publish.query_async::<i64>(connection).await {
+            let channel = &self.channel;
+            tracing::warn!(
+                %error,
+                channel,
+                "the rules are written, and other nodes find them at their next poll only"
+            );
         }
     }
 
     /// Subscribes, and again when that breaks. Whatever was published in between was missed, so a
     /// new subscription counts as a change.
     pub(super) async fn watch(&self) {
+        let mut is_told = false;
         loop {
             if let Ok(Ok(mut pubsub)) =
                 timeout(ANSWER_TIMEOUT, self.client.get_async_pubsub()).await
-                && let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, pubsub.subscribe(&self.channel)).await
             {
-                self.changed.notify_one();
-                let mut messages = pubsub.on_message();
-                while messages.next().await.is_some() {
-                    self.changed.notify_one();
+                match timeout(ANSWER_TIMEOUT, pubsub.subscribe(&self.channel)).await {
+                    Ok(Ok(())) => {
+                        is_told = false;
+                        self.changed.notify_one();
+                        let mut messages = pubsub.on_message();
+                        while messages.next().await.is_some() {
+                            self.changed.notify_one();
+                        }
+                    }
+                    // Where the server is away, the polls say so.
+                    Ok(Err(error)) if !is_told && error.code().is_some() => {
+                        is_told = true;
+                        let channel = &self.channel;
+                        tracing::warn!(
+                            %error,
+                            channel,
+                            "changes of the rules are not announced, they are polled for"
+                        );
+                    }
+                    _ => {}
                 }
             }
             sleep(RESUBSCRIBE_INTERVAL).await;

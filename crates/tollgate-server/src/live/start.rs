@@ -69,8 +69,7 @@ impl Live {
 
     fn start_from_config(&self) {
         let config = &self.started_with;
-        let document = config.rules_text().into();
-        let version = Version::new(config.rules_id.clone(), document, config.rules.len());
+        let version = Version::of(config);
         self.limiter.replace_rules(config.rules.clone());
         self.state().history.push(Version { origin: Origin::Config, ..version });
     }

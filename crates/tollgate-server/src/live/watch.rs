@@ -1,6 +1,7 @@
 //! Looking out for changes on disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,9 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// How often what keeps changing is read before what is there is taken.
 const READS_MAX: usize = 100;
+
+/// How often it is looked at what to watch, although nothing has told of a change.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A watch on folders.
 #[derive(Debug)]
@@ -35,48 +39,95 @@ impl Watch {
 
     /// Watches these folders, which may be others by and by, until the future is dropped.
     pub(super) async fn run(&self, folders: impl Fn() -> BTreeSet<PathBuf>) {
-        let changed = Arc::clone(&self.changed);
+        let (changed, moved) = (Arc::clone(&self.changed), Arc::new(Notify::new()));
+        let told = Arc::clone(&moved);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // Reading is an event too, and would go on for ever.
             if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
                 changed.notify_one();
+                told.notify_one();
             }
         });
         let mut watcher = match watcher {
             Ok(watcher) => watcher,
-            Err(error) => return self.only_poll(&error).await,
+            Err(error) => {
+                self.tell_of_polling(&error);
+                return std::future::pending().await;
+            }
         };
-        let mut watched = BTreeSet::new();
+        let mut watched = BTreeMap::<PathBuf, FolderId>::new();
+        let mut is_told = false;
         loop {
-            let folders = folders();
-            for gone in watched.difference(&folders) {
+            let folders = identified(folders());
+            for (gone, _) in watched.iter().filter(|(path, id)| folders.get(*path) != Some(*id)) {
                 // A folder that was removed is watched no more already.
                 let _ = watcher.unwatch(gone);
             }
+            let mut is_new = false;
             let mut kept = folders.clone();
-            for folder in folders.difference(&watched) {
+            for (folder, id) in &folders {
+                if watched.get(folder) == Some(id) {
+                    continue;
+                }
+                is_new = true;
                 if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
                     kept.remove(folder);
                     tracing::debug!(%error, folder = %folder.display(), "cannot watch a folder");
                 }
             }
-            if kept.is_empty() {
-                let error = notify::Error::generic("no folder can be watched");
-                return self.only_poll(&error).await;
+            // It may be there again by and by.
+            if kept.is_empty() && !is_told {
+                self.tell_of_polling(&notify::Error::generic("no folder can be watched"));
+            }
+            is_told = kept.is_empty();
+            // What happened in a folder before it was watched has not been told.
+            if is_new {
+                self.changed.notify_one();
             }
             watched = kept;
-            // A link may lead elsewhere by now.
-            sleep(self.poll_interval).await;
+            // A link may lead elsewhere by now, and another folder be in the place of one.
+            tokio::select! {
+                () = moved.notified() => sleep(SETTLE).await,
+                () = sleep(self.poll_interval.min(LOOK_INTERVAL)) => {}
+            }
         }
     }
 
-    async fn only_poll(&self, error: &notify::Error) {
+    fn tell_of_polling(&self, error: &notify::Error) {
         tracing::info!(
             %error,
             poll_interval_ms = u64::try_from(self.poll_interval.as_millis()).unwrap_or(u64::MAX),
             "changes on disk are not announced, it is read at intervals"
         );
-        std::future::pending().await
+    }
+}
+
+/// Finds the folders by what they are: two paths may lead to one folder, of which the system tells
+/// by one of the two only, and one path to another folder than before.
+fn identified(folders: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, FolderId> {
+    let identified = folders.iter().filter_map(|folder| {
+        let folder = fs::canonicalize(folder).ok()?;
+        let id = FolderId::of(&fs::metadata(&folder).ok()?);
+        Some((folder, id))
+    });
+    identified.collect()
+}
+
+/// What tells a folder from another that has its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FolderId(u64, u64);
+
+impl FolderId {
+    #[cfg(unix)]
+    fn of(metadata: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    #[cfg(not(unix))]
+    const fn of(_metadata: &fs::Metadata) -> Self {
+        Self(0, 0)
     }
 }
 

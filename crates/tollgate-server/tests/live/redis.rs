@@ -101,7 +101,7 @@ async fn a_broken_push_is_refused_before_it_is_written() {
     );
     assert_eq!(check(&service, "1.2.3.4").await.0, 10);
     let shown = service.admin("/v1/rules").await.json();
-    assert_eq!(shown["error"], serde_json::Value::Null, "nobody else has seen it");
+    assert_eq!(shown["error"], Value::Null, "nobody else has seen it");
 
     // What is written past the service is refused by every node, and the rules stay.
     until(async || subscribers(&server) > 0).await;
@@ -241,4 +241,45 @@ async fn a_file_for_redis_that_is_missing_is_named_at_the_start() {
     let expected =
         format!("the file {} of rules_from.password_file cannot be read", path.display());
     assert!(error.contains(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_can_be_replaced() {
+    let server = RedisServer::start().unwrap();
+    let folder = Folder::new(&config(&server));
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    let service = folder.serve().await;
+    let id = id_in_force(&service).await;
+    server.command(&["SET", "tollgate:rules", &"x".repeat(1_100_000)]).unwrap();
+    assert_eq!(put(&service, &format!("\"{id}\""), &rules(20)).await.status, 200);
+    assert_eq!(check(&service, "1.2.3.4").await.0, 20);
+    // What another wrote behind the part that is read is not lost: the text is one that is read whole.
+    assert_eq!(put(&service, &format!("\"{id}\""), &rules(30)).await.status, 412);
+}
+
+#[tokio::test]
+async fn a_push_that_may_not_be_announced_is_written_and_is_no_failure() {
+    let server = RedisServer::start().unwrap();
+    let account = [
+        "ACL",
+        "SETUSER",
+        "rules",
+        "on",
+        ">of-rules",
+        "~tollgate:rules",
+        "+@all",
+        "-publish",
+        "-subscribe",
+    ];
+    server.command(&account).unwrap();
+    let config = format!(
+        "rules_from: {{ kind: redis, url: \"{}\", username: rules, password: of-rules, poll_interval: 100ms }}\n",
+        server.url()
+    );
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    let (one, two) = (Folder::new(&config), Folder::new(&config));
+    let (one, two) = (one.serve().await, two.serve().await);
+    assert_eq!(put(&one, "*", &rules(20)).await.status, 200);
+    assert_eq!(check(&one, "1.2.3.4").await.0, 20);
+    limit_in_force(&two, 20).await;
 }

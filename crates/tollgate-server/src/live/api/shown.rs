@@ -24,6 +24,7 @@ pub(crate) fn status(live: &Live) -> RulesStatus {
         by: current.and_then(|version| version.by.clone()),
         applied_at: current.map(|version| rfc3339(version.applied_at)),
         error: absence.or(refusal),
+        warnings: current.map(|version| version.warnings.clone()).unwrap_or_default(),
         envoy_limits: live.limits.told().map(limits),
         needs_restart: state.needs_restart.clone(),
         format: live.source.format().to_owned(),
