@@ -127,3 +127,30 @@ impl fmt::Debug for Token {
         f.debug_struct("Token").field("name", &self.name).field("scope", &self.scope).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_word_that_can_be_sent() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            in_file(file.path())
+        };
+        let token: [u8; 32] = Sha256::digest(b"0123456789abcdef").into();
+        assert_eq!(read(b" 0123456789abcdef\r\n"), Ok(token));
+        for (bytes, problem) in [
+            (&b"0123456789abcde"[..], "has fewer than 16 characters"),
+            (b"", "has fewer than 16 characters"),
+            (b"0123456789abcdef\n0123456789abcdef", "has more than one word"),
+            (b"0123456789 abcdef", "has more than one word"),
+            (b"\xff\xfe0123456789abcdef", "a character outside of ASCII"),
+            (b"0123456789\x00abcdef", "a character outside of ASCII"),
+        ] {
+            let error = read(bytes).unwrap_err();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

@@ -1,5 +1,8 @@
 //! `/v1/rules` on the admin listener.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
 use serde_json::json;
 
 use crate::folder::{Folder, configured};
@@ -204,4 +207,20 @@ async fn whoever_replaces_whatever_is_there_is_not_told_of_a_conflict() {
         }
     });
     futures_util::future::join_all(writers).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_keeps_its_owner_and_its_mode() {
+    let (folder, service) = on_a_file(10).await;
+    let path = folder.path("rules.yaml");
+    // Only a privileged process may; for others the file is their own, before and after.
+    let _ = chown(&path, Some(12_345), Some(12_345));
+    std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    let of = || {
+        let metadata = std::fs::metadata(&path).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+    };
+    let before = of();
+    assert_eq!(put(&service, "*", &rules(20)).await.status, 200);
+    assert_eq!((of(), before.2), (before, 0o640));
 }
