@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::denials::{Denials, Kind, too_late};
 use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
-use crate::metrics::Metrics;
+use crate::metrics::{Certificates, Metrics};
 use crate::tokens::Tokens;
 
 /// The state of one service.
@@ -57,10 +57,14 @@ impl App {
         backend: Backend,
         live: Live,
         tokens: Tokens,
+        certificates: Certificates,
     ) -> Self {
         let live = Arc::new(live);
         let mut metrics = Metrics::new(&limiter, backend.memory());
         metrics.add(RulesInForce(Arc::clone(&live)));
+        if !certificates.0.is_empty() {
+            metrics.add(certificates);
+        }
         let trusted_proxies = config.trusted_proxies.clone();
         let admin_has_mtls =
             config.tls.admin.as_ref().is_some_and(|files| files.client_ca.is_some());

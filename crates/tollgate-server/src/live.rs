@@ -201,12 +201,14 @@ impl Live {
         state.refusal = Some(Trouble::new(message));
         let in_force = state.history.current().map(|version| version.id.to_string());
         drop(state);
-        tracing::warn!(
-            in_force = in_force.map(tracing::field::display),
-            source = %self.source,
-            error = %message.lines().next().unwrap_or_default(),
-            "new rules are refused, those in force stay"
-        );
+        let error = message.lines().next().unwrap_or_default();
+        let source = &self.source;
+        match in_force {
+            Some(in_force) => {
+                tracing::warn!(%in_force, %source, error, "new rules are refused, those in force stay");
+            }
+            None => tracing::warn!(%source, error, "the rules are refused, and none are in force"),
+        }
     }
 
     /// Notes that the source does not answer.
@@ -218,12 +220,14 @@ impl Live {
             return;
         }
         state.absence = Some(Trouble::new(&message));
+        let has_rules = state.history.current().is_some();
         drop(state);
-        tracing::warn!(
-            source = %self.source,
-            %error,
-            "the source of the rules does not answer, those in force stay"
-        );
+        let source = &self.source;
+        if has_rules {
+            tracing::warn!(%source, %error, "the source of the rules does not answer, those in force stay");
+        } else {
+            tracing::warn!(%source, %error, "the source gives no rules, and none are in force");
+        }
     }
 
     /// Returns where the rules come from, if that is outside of the configuration.

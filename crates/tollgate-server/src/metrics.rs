@@ -2,6 +2,7 @@
 //!
 //! Labels hold names from the rules and words of this crate, never anything a caller sends (G9).
 
+mod certificates;
 mod decisions;
 mod durations;
 mod in_flight;
@@ -28,6 +29,7 @@ use self::in_flight::Listeners;
 use self::memory::MemoryUse;
 use self::store_state::StoreState;
 
+pub(crate) use self::certificates::Certificates;
 pub(crate) use self::in_flight::{InFlight, Listener};
 
 /// All metrics of one service.

@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
 use crate::live::Live;
+use crate::metrics::Certificates;
 use crate::reload::{self, Reload};
 use crate::tls::ListenerTls;
 use crate::tokens::Tokens;
@@ -107,7 +108,8 @@ impl Server {
             None => (None, None),
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
-        let app = Arc::new(App::new(config, limiter, backend, live, tokens));
+        let certificates = Certificates(tls.iter().flatten().cloned().collect());
+        let app = Arc::new(App::new(config, limiter, backend, live, tokens, certificates));
         let envoy = grpc::service(&app, config.envoy);
         Ok(Self {
             http,

@@ -40,7 +40,7 @@ const LABELS: [(&str, &str); 13] = [
     ("envoy_limits", "the id of the limits of `--envoy-config` in force; empty without"),
     ("id", "the id of the rules in force"),
     ("kind", "`timeout`, `unavailable`, `corrupt`, `full` or `refused`"),
-    ("listener", "`http` or `grpc`"),
+    ("listener", "`http` or `grpc`, and of certificates also `admin`"),
     (
         "mode",
         "`exact`: the store decided; `local`, `open`, `closed`: the failure policy did; `unlimited`: no enforced rule applied, under empty names",
@@ -103,7 +103,17 @@ async fn metrics() -> Metrics {
     let with_redis =
         format!("store: {{ kind: redis, url: \"{}\", timeout: 5s }}\n{RULES}", redis.url());
     let mut metrics = Metrics::new();
-    for (store, config) in [("memory", RULES), ("redis", with_redis.as_str())] {
+    let folder = tempfile::tempdir().unwrap();
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+    fs::write(&cert, signed.cert.pem()).unwrap();
+    fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    let tls = |store: &str| {
+        let (cert, key) = (cert.display(), key.display());
+        format!("tls: {{ grpc: {{ cert: {cert}, key: {key} }} }}\n{store}")
+    };
+    for (store, config) in [("memory", tls(RULES)), ("redis", tls(&with_redis))] {
+        let config = config.as_str();
         let service = Service::start(config).await;
         let reply = service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
         assert_eq!(reply.status, 200);
