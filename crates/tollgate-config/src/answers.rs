@@ -47,7 +47,7 @@ impl Default for HeadersConfig {
 pub struct DenialConfig {
     /// The status of forward auth, 400 to 599. The default is 429.
     pub status: u16,
-    /// The body of forward auth.
+    /// The body of forward auth, and the one that Envoy answers with.
     pub body: DenialContent,
     /// Headers that are added, each a name in lower case and a value that HTTP allows.
     pub headers: Vec<(String, String)>,
@@ -57,8 +57,10 @@ pub struct DenialConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DenialContent {
-    /// None.
+    /// What is usual where the denial is told: none for forward auth, a problem document for Envoy.
     #[default]
+    Usual,
+    /// None.
     Empty,
     /// A problem document that names the rules that denied.
     Problem,

@@ -13,6 +13,7 @@ use crate::answers::{DenialConfig, HeadersConfig};
 use crate::decode::{Decoder, collide};
 use crate::envoy::{EnvoyConfig, EnvoyLimits};
 use crate::error::{ConfigErrors, ConfigWarnings};
+use crate::listen_limits::ListenLimits;
 use crate::log::LogConfig;
 use crate::mistake::{Findings, Mistake};
 use crate::rules_file::RulesId;
@@ -79,12 +80,15 @@ pub struct Listen {
     pub grpc: Option<SocketAddr>,
     /// Metrics, health and the admin API. The default is 127.0.0.1:9090.
     pub admin: SocketAddr,
+    /// What they grant their clients.
+    pub limits: ListenLimits,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090) }
+        let limits = ListenLimits::default();
+        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090), limits }
     }
 }
 
@@ -213,9 +217,7 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let mut config = Self::parse(&text_of(path)?, &name)?;
-        config.place(path);
-        Ok(config)
+        Self::parse(&text_of(path)?, &name)?.placed(path)
     }
 
     /// Reads a configuration from a file that may have no `rules`, as `limits` stand beside them.
@@ -225,12 +227,26 @@ impl Config {
     /// As for [`read`](Self::read).
     pub fn read_beside(path: impl AsRef<Path>, limits: EnvoyLimits) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
-        let mut config = Self::parse_beside(&text_of(path)?, &path.display().to_string(), limits)?;
-        config.place(path);
-        Ok(config)
+        let name = path.display().to_string();
+        Self::parse_beside(&text_of(path)?, &name, limits)?.placed(path)
     }
 
-    /// Lets relative paths begin at the folder of `file`.
+    /// Lets relative paths begin at the folder of `file`, and refuses one that leads to it.
+    fn placed(mut self, file: &Path) -> Result<Self, ConfigErrors> {
+        self.place(file);
+        let itself = file.canonicalize().ok();
+        if let RulesFrom::File { path, .. } = &self.rules_from
+            && itself.is_some()
+            && path.canonicalize().ok() == itself
+        {
+            let message = "`rules_from` names this file itself".to_owned();
+            let help = "remove `rules_from`, as changes of the rules in this file are followed, or \
+                        name a file with nothing but `rules`";
+            return Err(ConfigErrors::whole_file(&file.display().to_string(), message, help));
+        }
+        Ok(self)
+    }
+
     fn place(&mut self, file: &Path) {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let place = |path: &mut PathBuf| *path = folder.join(&*path);
@@ -243,12 +259,16 @@ impl Config {
                 place(path);
             }
         }
+        if let StoreConfig::Redis(redis) = &mut self.store {
+            redis.access.paths_mut().for_each(place);
+        }
         match &mut self.rules_from {
             RulesFrom::File { path, .. } => place(path),
             RulesFrom::Http { ca, token_file, .. } => {
                 [ca.as_mut(), token_file.as_mut()].into_iter().flatten().for_each(place);
             }
-            RulesFrom::Config | RulesFrom::Redis { .. } => {}
+            RulesFrom::Redis { access, .. } => access.paths_mut().for_each(place),
+            RulesFrom::Config => {}
         }
         self.state_dir.iter_mut().for_each(place);
         self.file = Some(file.to_owned());

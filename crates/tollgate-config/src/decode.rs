@@ -15,6 +15,7 @@ mod fields;
 mod headers;
 mod hot_keys;
 mod listen;
+mod listen_limits;
 mod log;
 mod matching;
 mod path;
@@ -95,6 +96,7 @@ const RULES_FILE: Shape =
 pub(crate) const SHAPES: &[&Shape] = &[
     &FILE,
     &listen::LISTEN,
+    &listen_limits::LISTEN_LIMITS,
     &store::STORE,
     &tls::TLS,
     &tls::TLS_FILES,
@@ -167,6 +169,15 @@ impl<'f> Decoder<'f> {
             Some(node) => self.listener_tls(node),
             None => Some(Tls::default()),
         };
+        if let (Some(tls), Some(listen)) = (&tls, &listen)
+            && tls.grpc.is_some()
+            && listen.grpc.is_none()
+            && let Some(entry) = fields.entry("tls")
+        {
+            let message = "`tls.grpc` has no effect: `listen.grpc` is off";
+            let help = "remove it, or give `listen.grpc` an address";
+            self.warning(Mistake::new(entry.name_span.clone(), message).help(help));
+        }
         let admin_tokens = match fields.value("admin_tokens", self) {
             Some(node) => self.admin_tokens(node),
             None => Some(Vec::new()),

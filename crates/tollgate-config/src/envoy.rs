@@ -1,21 +1,22 @@
 //! Limits in the format of envoyproxy/ratelimit.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_core::{FailurePolicy, Quota};
 
-use crate::config::{parsed, text_of};
+use crate::config::{parsed, text_from};
 use crate::decode::Decoder;
+use crate::envoy_files::EnvoyFiles;
 use crate::error::{ConfigErrors, ConfigWarnings};
 use crate::mistake::{Mistake, quoted};
+use crate::rules_file::RulesId;
+use crate::rules_from::RulesFrom;
 use crate::source::Format;
 
 /// How Envoy is answered, by whatever rules and limits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EnvoyConfig {
     /// Whether each descriptor spends on its own, even in a request that another one denies. By
@@ -23,6 +24,19 @@ pub struct EnvoyConfig {
     pub spend_on_denial: bool,
     /// Which headers Envoy is asked to add to responses.
     pub headers: EnvoyHeaders,
+    /// How often a directory of limits is read although nothing has told of a change. The default
+    /// is 5 s.
+    pub poll_interval: Duration,
+}
+
+impl Default for EnvoyConfig {
+    fn default() -> Self {
+        Self {
+            spend_on_denial: false,
+            headers: EnvoyHeaders::default(),
+            poll_interval: RulesFrom::POLL_INTERVAL_DEFAULT,
+        }
+    }
 }
 
 /// Which headers Envoy is asked to add to responses.
@@ -46,8 +60,13 @@ pub enum EnvoyHeaders {
 pub struct EnvoyLimits {
     /// The domains, no two of one name.
     pub domains: Vec<EnvoyDomain>,
+    /// The id of what they say, whatever the files are called.
+    pub id: RulesId,
+    /// The directory that they were read from.
+    pub directory: Option<PathBuf>,
     /// What is doubtful in them.
     pub warnings: ConfigWarnings,
+    is_unread: bool,
 }
 
 /// The limits of one domain.
@@ -196,21 +215,19 @@ impl EnvoyLimits {
     /// [`ConfigErrors`] with every mistake of all files; and if the directory or a file cannot be
     /// read, or if there is no such file in it.
     pub fn read(directory: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
-        let directory = directory.as_ref();
-        let shown = directory.display().to_string();
-        let paths = paths(directory).map_err(|error| {
-            let message = format!("the directory cannot be read: {error}");
-            let help = "check that it exists and that this user may read it";
-            ConfigErrors::whole_file(&shown, message, help)
-        })?;
-        if paths.is_empty() {
-            let message = "the directory has no file *.yaml".to_owned();
-            let help = "give the directory that holds the files of the domains";
-            return Err(ConfigErrors::whole_file(&shown, message, help));
-        }
-        let files: Vec<_> =
-            paths.iter().map(|path| (path.display().to_string(), text_of(path))).collect();
-        Self::collect(files)
+        EnvoyFiles::read(directory)?.limits()
+    }
+
+    /// Stands for the limits of a directory that could not be read, for a service that may have
+    /// kept its last ones.
+    #[must_use]
+    pub fn unread(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: Some(directory.into()), is_unread: true, ..Self::default() }
+    }
+
+    /// Tells whether these are not the limits of their directory; see [`unread`](Self::unread).
+    pub const fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// Reads the limits of one file `name` of the format.
@@ -244,15 +261,17 @@ impl EnvoyLimits {
     /// # Ok::<(), tollgate_config::ConfigErrors>(())
     /// ```
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigErrors> {
-        Self::collect(vec![(name.to_owned(), Ok(text.to_owned()))])
+        Self::collect(vec![(name.to_owned(), text.as_bytes().to_vec())])
     }
 
-    fn collect(files: Vec<(String, Result<String, ConfigErrors>)>) -> Result<Self, ConfigErrors> {
+    pub(crate) fn collect(files: Vec<(String, Vec<u8>)>) -> Result<Self, ConfigErrors> {
         let mut all = Self::default();
         let mut owners: BTreeMap<String, String> = BTreeMap::new();
+        // By domain, so that the names of the files make no difference.
+        let mut said: BTreeMap<String, String> = BTreeMap::new();
         let mut failed: Option<ConfigErrors> = None;
-        for (name, text) in files {
-            let read = text.and_then(|text| {
+        for (name, bytes) in files {
+            let read = text_from(bytes, &name).and_then(|text| {
                 parsed(&text, &name, Format::Yaml, |root, findings| {
                     let mut decoder = Decoder::new(Format::Yaml, &text, findings);
                     let (domain, span) = decoder.envoy_domain(root)?;
@@ -264,11 +283,12 @@ impl EnvoyLimits {
                                 .help(format!("put its descriptors into {owner}")),
                         );
                     }
-                    Some(domain)
+                    Some((domain, root.canonical()))
                 })
             });
             match read {
-                Ok((domain, warnings)) => {
+                Ok(((domain, text), warnings)) => {
+                    said.insert(domain.name.clone(), text);
                     owners.insert(domain.name.clone(), name);
                     all.domains.push(domain);
                     all.warnings.append(warnings);
@@ -281,7 +301,7 @@ impl EnvoyLimits {
         }
         match failed {
             Some(errors) => Err(errors),
-            None => Ok(all),
+            None => Ok(Self { id: RulesId::of_domains(said.values()), ..all }),
         }
     }
 
@@ -299,18 +319,4 @@ impl EnvoyLimits {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if matches!(extension, Some("yaml" | "yml")) && !is_hidden && !path.is_dir() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }

@@ -64,6 +64,8 @@ pub(crate) enum Severity {
     Warning,
     /// An error that has no place, since the file could not be read.
     WholeFile,
+    /// A warning about a directory.
+    WholeDirectory,
 }
 
 fn masked(mut source: Source, secrets: &[Range<usize>]) -> Arc<Source> {
@@ -160,6 +162,16 @@ impl ConfigWarnings {
         Self { warnings: located(&source, findings.warnings, Severity::Warning) }
     }
 
+    /// Adds one about a directory, which has no text to show.
+    pub(crate) fn push_directory(&mut self, name: &str, message: String, help: &str) {
+        self.warnings.push(ConfigError {
+            source: Arc::new(Source::new(name, "")),
+            mistake: Mistake::new(0..0, message).help(help),
+            severity: Severity::WholeDirectory,
+            position: Position { line: 1, column: 1 },
+        });
+    }
+
     /// Adds those of another file.
     pub(crate) fn append(&mut self, mut more: Self) {
         self.warnings.append(&mut more.warnings);
@@ -221,7 +233,11 @@ impl ConfigError {
 
     /// Tells whether this is a warning: the file can be used as it is.
     pub fn is_warning(&self) -> bool {
-        self.severity == Severity::Warning
+        matches!(self.severity, Severity::Warning | Severity::WholeDirectory)
+    }
+
+    pub(crate) fn has_no_place(&self) -> bool {
+        matches!(self.severity, Severity::WholeFile | Severity::WholeDirectory)
     }
 
     /// Writes the mistake with its snippet; with ANSI colours if `color`.
@@ -233,7 +249,7 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file())?;
-        if self.severity != Severity::WholeFile {
+        if !self.has_no_place() {
             write!(f, ":{}:{}", self.line(), self.column())?;
         }
         write!(f, ": {}", self.message())?;

@@ -38,7 +38,9 @@ mod answers;
 mod config;
 mod decode;
 mod envoy;
+mod envoy_files;
 mod error;
+mod listen_limits;
 mod log;
 mod mistake;
 mod redis;
@@ -60,9 +62,11 @@ pub use crate::envoy::{
     EnvoyAmount, EnvoyConfig, EnvoyDescriptor, EnvoyDomain, EnvoyHeaders, EnvoyLimit, EnvoyLimits,
     EnvoyUnit, Metadata,
 };
+pub use crate::envoy_files::EnvoyFiles;
 pub use crate::error::{ConfigError, ConfigErrors, ConfigWarnings};
+pub use crate::listen_limits::ListenLimits;
 pub use crate::log::{LogConfig, LoggedKeys};
-pub use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+pub use crate::redis::{RedisAccess, RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 pub use crate::rules_file::{RulesFile, RulesId, RulesIdError};
 pub use crate::rules_from::{HttpUrl, RulesFrom};
 pub use crate::security::{AdminToken, ListenerTls, Scope, Tls, TokenSecret};

@@ -13,14 +13,8 @@ use crate::store::TimeSource;
 pub struct RedisConfig {
     /// Where it is.
     pub servers: RedisServers,
-    /// The user of the servers; `None` for that of the URLs, or Redis's default.
-    pub username: Option<String>,
-    /// The password of the user; `None` for that of the URLs, or none.
-    pub password: Option<RedisPassword>,
-    /// The number of the database; `None` for that of the URL, or 0.
-    pub database: Option<u32>,
-    /// The certificates for URLs of `rediss://`.
-    pub tls: TlsFiles,
+    /// What the servers are shown.
+    pub access: RedisAccess,
     /// Whether the script is kept as a function, where the server has functions.
     pub functions: bool,
     /// How many connections there are to each server, 1 to 4.
@@ -35,6 +29,20 @@ pub struct RedisConfig {
     pub time_source: TimeSource,
     /// When a server that fails is not asked any more.
     pub breaker: BreakerSettings,
+}
+
+/// What a Redis server is shown: who asks, for which database, with which certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisAccess {
+    /// The user; `None` for that of the URL, or Redis's default.
+    pub username: Option<String>,
+    /// The password of the user; `None` for that of the URL, or none.
+    pub password: Option<RedisPassword>,
+    /// The number of the database; `None` for that of the URL, or 0.
+    pub database: Option<u32>,
+    /// The certificates for URLs of `rediss://`.
+    pub tls: TlsFiles,
 }
 
 /// Which Redis servers there are. [`Display`](fmt::Display) replaces users and passwords by stars.
@@ -62,8 +70,7 @@ pub enum RedisPassword {
     File(PathBuf),
 }
 
-/// The files with certificates, in PEM; a name that is not absolute is of the directory that the
-/// process runs in.
+/// The files with certificates, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The CAs that are believed; `None` for those of the system.
@@ -113,10 +120,16 @@ impl RedisConfig {
     pub const IN_FLIGHT_MAX_LIMIT: usize = 1_000_000;
 }
 
-impl TlsFiles {
-    /// Tells whether any file is named.
-    pub(crate) const fn is_set(&self) -> bool {
-        self.ca.is_some() || self.identity.is_some()
+impl RedisAccess {
+    /// Returns the paths of all files.
+    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let password = match &mut self.password {
+            Some(RedisPassword::File(path)) => Some(path),
+            _ => None,
+        };
+        let (certificate, key) =
+            self.tls.identity.as_mut().map(|(one, other)| (one, other)).unzip();
+        [password, self.tls.ca.as_mut(), certificate, key].into_iter().flatten()
     }
 }
 

@@ -17,10 +17,10 @@ fn one(error: &ConfigError, renderer: &Renderer) -> String {
     let mistake = &error.mistake;
     let level = match error.severity {
         Severity::Error | Severity::WholeFile => Level::ERROR,
-        Severity::Warning => Level::WARNING,
+        Severity::Warning | Severity::WholeDirectory => Level::WARNING,
     };
     let title = level.primary_title(mistake.message.as_str());
-    let mut group = if error.severity == Severity::WholeFile {
+    let mut group = if error.has_no_place() {
         title.element(Origin::path(error.file()))
     } else {
         title.element(snippet(error))

@@ -108,6 +108,12 @@ impl RulesId {
         Self::of_text(&rules.canonical())
     }
 
+    /// Returns the id of limits for Envoy, by what each domain says.
+    pub(crate) fn of_domains<'t>(texts: impl Iterator<Item = &'t String>) -> Self {
+        let texts: Vec<&str> = texts.map(String::as_str).collect();
+        Self::of_text(&texts.join("\n"))
+    }
+
     fn of_text(text: &str) -> Self {
         let digest = Sha256::digest(text.as_bytes());
         Self(digest.iter().take(Self::LEN / 2).map(|byte| format!("{byte:02x}")).collect())
@@ -116,6 +122,13 @@ impl RulesId {
     /// Returns the digits.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The id of no rules.
+impl Default for RulesId {
+    fn default() -> Self {
+        Self::of_none()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::redis::RedisUrl;
+use crate::redis::{RedisAccess, RedisUrl};
 
 /// Where the rules come from while the service runs.
 ///
@@ -27,6 +27,8 @@ pub enum RulesFrom {
     Redis {
         /// The server.
         url: RedisUrl,
+        /// What the server is shown.
+        access: RedisAccess,
         /// The key, whose value is the text of the rules.
         key: String,
         /// How often it is read although nothing has told of a change.

@@ -49,6 +49,11 @@ fn a_directory_is_read_file_by_file_and_a_domain_has_one_file() {
     let limits = EnvoyLimits::read(dir.path()).unwrap();
     let names: Vec<_> = limits.domains.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
+    let message = "not read in this directory: `more.yaml`, `notes.txt`";
+    let warned: Vec<_> = limits.warnings.iter().map(|warning| warning.message()).collect();
+    assert_eq!(warned, [message]);
+    assert!(limits.warnings.iter().all(|warning| warning.is_warning()));
+    assert!(limits.warnings.to_string().starts_with(&format!("warning: {message}\n")));
 
     write("c.yaml", "domain: b\ndescriptors: [{ kye: k }]\n");
     write("d.yaml", "domain: a\n");

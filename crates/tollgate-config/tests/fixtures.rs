@@ -10,7 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate_config::{
-    Config, DenialConfig, EnvoyConfig, HeadersConfig, LogConfig, RulesFrom, TracingConfig,
+    Config, DenialConfig, EnvoyConfig, HeadersConfig, Listen, ListenLimits, LogConfig, RulesFrom,
+    TracingConfig,
 };
 use tollgate_core::{CostRule, HotKeys, Matcher, Treatment};
 
@@ -73,7 +74,12 @@ fn matcher(matcher: &Matcher) -> String {
 
 fn dump(config: &Config) -> String {
     let mut text = String::new();
-    writeln!(text, "{:?}\n{:?}", config.listen, config.store).unwrap();
+    let Listen { http, grpc, admin, limits, .. } = &config.listen;
+    writeln!(text, "Listen {{ http: {http}, grpc: {grpc:?}, admin: {admin} }}").unwrap();
+    if *limits != ListenLimits::default() {
+        writeln!(text, "{limits:?}").unwrap();
+    }
+    writeln!(text, "{:?}", config.store).unwrap();
     writeln!(text, "trusted_proxies {:?}", config.trusted_proxies).unwrap();
     if config.rules_from != RulesFrom::Config {
         writeln!(text, "{:?}\n{:?}\n{:?}", config.tls, config.admin_tokens, config.rules_from)

@@ -1,13 +1,18 @@
 //! The response to Envoy.
 
 mod body;
+#[cfg(test)]
+mod golden;
 mod metadata;
 
 use std::time::Duration;
 
-use tollgate::{CheckError, RuleDecision};
+use http::{HeaderMap, HeaderName};
+use prost::bytes::Bytes;
+use tollgate::{CheckError, RuleDecision, Timestamp, Verdict};
 use tollgate_config::EnvoyHeaders;
 
+use crate::client_reply::ClientReply;
 use crate::judge::{Judged, restriction};
 use crate::plan::{Plan, Planned, Use};
 use crate::proto::rate_limit_response::{Code, DescriptorStatus};
@@ -25,7 +30,9 @@ pub(crate) fn answer(
     domain: &str,
     plan: &Plan,
     judged: &Judged,
-    headers: EnvoyHeaders,
+    reply: &ClientReply,
+    when: EnvoyHeaders,
+    now: Timestamp,
 ) -> RateLimitResponse {
     let told: Vec<Told<'_>> = plan.descriptors.iter().map(|one| tell(one, plan, judged)).collect();
     let statuses =
@@ -40,28 +47,35 @@ pub(crate) fn answer(
         let enforced = spoken().map(|(_, decided)| decided).filter(|one| !one.rule().is_shadow());
         enforced.min_by(|a, b| restriction(a).cmp(&restriction(b)))
     };
-    let mut response = RateLimitResponse {
-        overall_code: code(judged.is_denied) as i32,
-        statuses,
-        dynamic_metadata: Some(metadata::of(domain, plan, judged, &told, binding)),
-        ..RateLimitResponse::default()
-    };
-    if headers == EnvoyHeaders::All
-        && let Some(binding) = binding
-    {
-        push_limits(binding, &mut response.response_headers_to_add);
-    }
-    if judged.is_denied {
+    let headers = reply.headers(&verdict(judged), judged.is_denied, when, now);
+    let body = || {
         let wait = binding.and_then(RuleDecision::retry_after);
         let rules: Vec<&str> = told
             .iter()
             .filter(|told| told.code == Code::OverLimit)
             .filter_map(|told| told.spoken.map(|(_, decided)| decided.rule().name()))
             .collect();
-        let body = body::denied(binding.map(|one| one.rule().name()), &rules, wait);
-        deny(&mut response, headers, wait, body);
+        body::denied(binding.map(|one| one.rule().name()), &rules, wait)
+    };
+    RateLimitResponse {
+        overall_code: code(judged.is_denied) as i32,
+        statuses,
+        dynamic_metadata: Some(metadata::of(domain, plan, judged, &told, binding)),
+        response_headers_to_add: list(&headers),
+        raw_body: match judged.is_denied {
+            true => reply.body(body).into_bytes().into(),
+            false => Bytes::new(),
+        },
+        ..RateLimitResponse::default()
     }
-    response
+}
+
+/// Returns what the headers speak of: what every part said. Of a request that is let pass, a part
+/// that is spent and denies only together with others does not speak.
+fn verdict(judged: &Judged) -> Verdict {
+    let all = judged.decided.iter().flatten();
+    let speak = all.filter(|one| judged.is_denied || one.decision().is_allow());
+    Verdict::from_rules(speak.cloned())
 }
 
 /// Makes the answer to a request that a rule refuses because the store does not answer.
@@ -72,7 +86,7 @@ pub(crate) fn refused(
     domain: &str,
     plan: &Plan,
     error: &CheckError,
-    headers: EnvoyHeaders,
+    when: EnvoyHeaders,
 ) -> RateLimitResponse {
     let wait = error.retry_after();
     let rule = error.rule().map(tollgate_core::Rule::name);
@@ -88,31 +102,14 @@ pub(crate) fn refused(
             None => DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() },
         }
     });
-    let mut response = RateLimitResponse {
+    RateLimitResponse {
         overall_code: Code::OverLimit as i32,
         statuses: statuses.collect(),
         dynamic_metadata: Some(metadata::of_failure(domain, rule, wait)),
+        response_headers_to_add: list(&ClientReply::headers_unavailable(wait, when)),
+        raw_body: body::unavailable(rule, wait).into_bytes().into(),
         ..RateLimitResponse::default()
-    };
-    deny(&mut response, headers, wait, body::unavailable(rule, wait));
-    response
-}
-
-fn deny(
-    response: &mut RateLimitResponse,
-    headers: EnvoyHeaders,
-    wait: Option<Duration>,
-    body: String,
-) {
-    response.raw_body = body.into_bytes().into();
-    if headers == EnvoyHeaders::None {
-        return;
     }
-    let list = &mut response.response_headers_to_add;
-    if let Some(wait) = wait {
-        push(list, "retry-after", whole_seconds(wait).seconds.max(1).to_string());
-    }
-    push(list, "content-type", body::CONTENT_TYPE.to_owned());
 }
 
 /// Finds what the most restrictive limit of a descriptor said.
@@ -167,15 +164,11 @@ fn whole_seconds(duration: Duration) -> prost_types::Duration {
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// Adds the limit that is closest to denying.
-fn push_limits(binding: &RuleDecision, list: &mut Vec<HeaderValue>) {
-    let decision = binding.decision();
-    push(list, "x-ratelimit-limit", decision.limit().to_string());
-    push(list, "x-ratelimit-remaining", decision.remaining().to_string());
-    let reset = whole_seconds(decision.reset_after()).seconds;
-    push(list, "x-ratelimit-reset", reset.to_string());
-}
-
-fn push(list: &mut Vec<HeaderValue>, name: &str, value: String) {
-    list.push(HeaderValue { key: name.to_owned(), value, raw_value: prost::bytes::Bytes::new() });
+fn list(headers: &HeaderMap) -> Vec<HeaderValue> {
+    let written = |(name, value): (&HeaderName, &http::HeaderValue)| HeaderValue {
+        key: name.as_str().to_owned(),
+        value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
+        raw_value: Bytes::new(),
+    };
+    headers.iter().map(written).collect()
 }

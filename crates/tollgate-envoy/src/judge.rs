@@ -77,7 +77,9 @@ impl Judge<'_> {
         let start = Instant::now();
         let spent = self.limiter.check_parts(parts, self.patience).await;
         self.observer.decided(spent.as_ref(), start.elapsed());
-        if let Some(denied) = spent.as_ref().ok().filter(|verdict| !verdict.is_allowed()) {
+        let denies =
+            |verdict: &&Verdict| verdict.rules().iter().any(|one| one.decision().is_deny());
+        if let Some(denied) = spent.as_ref().ok().filter(denies) {
             self.observer.denied(parts, denied);
         }
         spent

@@ -47,9 +47,11 @@
 //! ```
 
 mod answer;
+mod client_reply;
 mod judge;
 mod key;
 mod limits;
+mod live_limits;
 mod mistake;
 mod observer;
 mod patience;
@@ -59,6 +61,8 @@ mod routes;
 mod service;
 mod unit;
 
+pub use crate::client_reply::ClientReply;
+pub use crate::live_limits::LiveLimits;
 pub use crate::observer::Observer;
 pub use crate::routes::{Health, routes};
 pub use crate::service::RateLimiter;

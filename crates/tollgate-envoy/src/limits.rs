@@ -16,9 +16,10 @@ use crate::proto::rate_limit_descriptor::Entry;
 use crate::unit::CurrentLimit;
 
 /// The limits of all domains.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Limits {
     domains: HashMap<String, Level>,
+    rules: Arc<[Arc<Rule>]>,
 }
 
 /// One level of descriptors: by the key of an entry.
@@ -71,7 +72,10 @@ impl Limits {
         let domain = |domain: &EnvoyDomain| {
             (domain.name.clone(), Level::new(&domain.name, "", &domain.descriptors))
         };
-        Self { domains: limits.domains.iter().map(domain).collect() }
+        let domains: HashMap<_, _> = limits.domains.iter().map(domain).collect();
+        let mut rules = Vec::new();
+        domains.values().for_each(|level| level.push_rules(&mut rules));
+        Self { domains, rules: rules.into() }
     }
 
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
@@ -96,10 +100,8 @@ impl Limits {
     }
 
     /// Returns the rules of all limits.
-    pub(crate) fn rules(&self) -> Vec<Arc<Rule>> {
-        let mut rules = Vec::new();
-        self.domains.values().for_each(|level| level.push_rules(&mut rules));
-        rules
+    pub(crate) const fn rules(&self) -> &Arc<[Arc<Rule>]> {
+        &self.rules
     }
 }
 

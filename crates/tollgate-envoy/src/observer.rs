@@ -12,9 +12,15 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (decided, took);
     }
 
-    /// A check of `parts`, of which the verdict speaks in the same order, was denied.
+    /// A check of `parts`, of which the verdict speaks in the same order, was denied by one of them,
+    /// be it that it is in shadow.
     fn denied(&self, parts: &[Part], verdict: &Verdict) {
         let _ = (parts, verdict);
+    }
+
+    /// A request was refused by the rule of this part, since the store does not answer.
+    fn refused(&self, part: &Part) {
+        let _ = part;
     }
 
     /// The store was asked for something that decides nothing: a look, or a refund.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tollgate::{CheckError, Part};
-use tollgate_core::{Attributes, Cost, RuleSet};
+use tollgate_core::{Attributes, Cost, Rule, RuleSet};
 
 use crate::key;
 use crate::limits::{Amount, Found, Limit, Limits, applied, rule};
@@ -67,6 +67,11 @@ pub(crate) struct Use {
 impl Plan {
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.iter().all(Vec::is_empty)
+    }
+
+    /// Returns the first part of a rule.
+    pub(crate) fn part_of(&self, rule: &Rule) -> Option<&Part> {
+        self.parts.iter().flatten().find(|part| part.rule().name() == rule.name())
     }
 
     /// Returns the part of a use.

@@ -28,11 +28,12 @@ impl Health {
 }
 
 /// Puts the service together with `grpc.health.v1.Health`, which says that it serves, and with
-/// gRPC reflection in its versions v1 and v1alpha.
-pub async fn routes(service: RateLimiter) -> (Routes, Health) {
+/// gRPC reflection in its versions v1 and v1alpha. Requests of more than `request_len_max` bytes are
+/// refused.
+pub async fn routes(service: RateLimiter, request_len_max: usize) -> (Routes, Health) {
     let (reporter, health) = health_reporter();
     reporter.set_serving::<RateLimitServiceServer<RateLimiter>>().await;
-    let mut routes = Routes::new(service.into_service()).add_service(health);
+    let mut routes = Routes::new(service.into_service(request_len_max)).add_service(health);
     let reflection = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)

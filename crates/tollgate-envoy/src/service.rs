@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Charge, Limiter, Rule};
+use tollgate::{Charge, Clock, Limiter, SystemClock};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tonic::{Request, Response, Status};
 
 use crate::answer::{answer, refused};
+use crate::client_reply::ClientReply;
 use crate::judge::Judge;
-use crate::limits::Limits;
+use crate::live_limits::LiveLimits;
 use crate::mistake::Mistake;
 use crate::observer::{Nobody, Observer};
 use crate::patience::patience;
@@ -28,15 +29,13 @@ pub struct RateLimiter {
 
 struct Shared {
     limiter: Limiter,
-    limits: Limits,
+    limits: LiveLimits,
     config: EnvoyConfig,
+    reply: ClientReply,
     observer: Box<dyn Observer>,
 }
 
 impl RateLimiter {
-    /// The most bytes that a request may have: 64 KiB.
-    pub const REQUEST_LEN_MAX: usize = 64 * 1024;
-
     /// The most descriptors that a request may have: 1,000.
     pub const DESCRIPTORS_MAX: usize = 1_000;
 
@@ -45,30 +44,26 @@ impl RateLimiter {
 
     /// Makes the service that answers by the rules of `limiter` and by `limits`.
     pub fn new(limiter: Limiter, limits: &EnvoyLimits, config: EnvoyConfig) -> Self {
-        Self::with_observer(limiter, limits, config, Nobody)
+        let limits = LiveLimits::new(limits);
+        Self::with_observer(limiter, limits, config, ClientReply::default(), Nobody)
     }
 
-    /// Makes the service, with somebody who watches what it decides.
+    /// Makes the service, with limits that can be replaced, what clients are told, and somebody who
+    /// watches what it decides.
     pub fn with_observer(
         limiter: Limiter,
-        limits: &EnvoyLimits,
+        limits: LiveLimits,
         config: EnvoyConfig,
+        reply: ClientReply,
         observer: impl Observer,
     ) -> Self {
-        let (limits, observer) = (Limits::new(limits), Box::new(observer));
-        Self { shared: Arc::new(Shared { limiter, limits, config, observer }) }
+        let observer = Box::new(observer);
+        Self { shared: Arc::new(Shared { limiter, limits, config, reply, observer }) }
     }
 
-    /// Returns the rules that the limits are counted as, each with the path of its descriptor as its
-    /// name.
-    pub fn limit_rules(&self) -> Vec<Arc<Rule>> {
-        self.shared.limits.rules()
-    }
-
-    /// Makes the tonic service, which refuses requests above
-    /// [`REQUEST_LEN_MAX`](Self::REQUEST_LEN_MAX).
-    pub fn into_service(self) -> RateLimitServiceServer<Self> {
-        RateLimitServiceServer::new(self).max_decoding_message_size(Self::REQUEST_LEN_MAX)
+    /// Makes the tonic service, which refuses requests of more than `request_len_max` bytes.
+    pub fn into_service(self, request_len_max: usize) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(request_len_max)
     }
 
     /// Judges one request. `patience` is how long the caller can wait for the store, which has a
@@ -100,7 +95,7 @@ impl RateLimiter {
         request: &RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Mistake> {
-        let Shared { limiter, limits, config, observer } = self.shared.as_ref();
+        let Shared { limiter, limits, config, reply, observer } = self.shared.as_ref();
         if request.domain.is_empty() {
             return Err(Mistake::no_domain());
         }
@@ -117,8 +112,8 @@ impl RateLimiter {
                 return Err(Mistake::too_many_entries(index, count, Self::ENTRIES_MAX));
             }
         }
-        let rules = limiter.rules();
-        let planner = Planner { rules: &rules, limits, alone: config.spend_on_denial };
+        let (rules, limits) = (limiter.rules(), limits.load());
+        let planner = Planner { rules: &rules, limits: &limits, alone: config.spend_on_denial };
         if !planner.knows(&request.domain) {
             observer.unknown_domain(&request.domain);
         }
@@ -136,10 +131,14 @@ impl RateLimiter {
         match judge.judge(&plan).await {
             Ok(judged) => {
                 observer.judged(judged.is_denied);
-                Ok(answer(&request.domain, &plan, &judged, config.headers))
+                let now = SystemClock.now();
+                Ok(answer(&request.domain, &plan, &judged, reply, config.headers, now))
             }
             Err(error) if error.is_store_failure() => {
                 observer.judged(true);
+                if let Some(part) = error.rule().and_then(|rule| plan.part_of(rule)) {
+                    observer.refused(part);
+                }
                 Ok(refused(&request.domain, &plan, &error, config.headers))
             }
             Err(error) => Err(Mistake::of(&error)),

@@ -1,37 +1,73 @@
 //! Accepts connections, as many as there may be, and ends those that say nothing.
 
+mod pulse;
+
+use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::Request;
+use axum::response::IntoResponse;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tollgate_config::ListenLimits;
 use tower::ServiceExt;
 
+use crate::http::Problem;
 use crate::tls::ListenerTls;
+
+use self::pulse::{Counted, Heard, Over, Pulse};
 
 /// What one listener grants its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// The most connections at a time. Those that come when there are so many wait.
     pub(crate) connections_max: usize,
-    /// How long an HTTP/1 connection may take to send the head of its next request, and so stay
-    /// idle.
-    pub(crate) head_timeout: Duration,
+    /// The most headers of a request, and the most bytes of all of them.
+    pub(crate) headers_max: usize,
+    pub(crate) header_bytes_max: u32,
+    /// How long the head of a request may take once it has begun, and a TLS handshake.
+    pub(crate) header_timeout: Duration,
+    /// How long a connection may stay without a request.
+    pub(crate) idle_timeout: Duration,
+}
+
+impl Bounds {
+    /// Returns what the listeners for requests grant.
+    pub(crate) const fn of(limits: &ListenLimits) -> Self {
+        Self {
+            connections_max: limits.connections_max,
+            headers_max: limits.headers_max,
+            header_bytes_max: limits.header_bytes_max,
+            header_timeout: limits.header_timeout,
+            idle_timeout: limits.idle_timeout,
+        }
+    }
+
+    /// Returns what the admin listener grants.
+    pub(crate) const fn of_admin(limits: &ListenLimits) -> Self {
+        Self { connections_max: limits.admin_connections_max, ..Self::of(limits) }
+    }
 }
 
 /// How often a silent HTTP/2 connection is asked whether it still lives, and how long it has to
 /// say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long a client that is told that its idle connection ends may take to let go of it.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long no connection is accepted after that failed, for lack of file descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -39,15 +75,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often such a failure is logged at most.
 const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The most headers of a request, and the most bytes of all of them.
-const HEADERS_MAX: usize = 100;
-const HEADERS_BYTES_MAX: u32 = 64 << 10;
-
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
-/// Answers on `listener` by `router`, within `bounds`, by TLS if there is a `tls`, until `stopped` says `true` or its sender is
-/// gone. Then it finishes what is in flight and returns.
+/// Answers on `listener` by `router`, within `bounds`, by TLS if there is a `tls`, until `stopped`
+/// says `true` or its sender is gone. Then it finishes what is in flight and returns.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -55,21 +87,7 @@ pub(crate) async fn serve(
     tls: Option<Arc<ListenerTls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head_timeout)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEADERS_BYTES_MAX as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_INTERVAL)
-        .max_header_list_size(HEADERS_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_MAX);
-    let graceful = GracefulShutdown::new();
+    let builder = builder(&bounds);
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let mut door = Door { listener, warned: None };
     loop {
@@ -78,58 +96,127 @@ pub(crate) async fn serve(
             let place = Arc::clone(&places).acquire_owned().await.ok();
             (door.accept().await, place)
         };
-        let ((connection, peer), place) = tokio::select! {
+        let ((stream, peer), place) = tokio::select! {
             accepted = accepted => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
-        let router = router.clone();
-        let (begin, begun) = watch::channel(false);
-        let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
-            // Told once: each time takes a lock for writing and wakes who waits.
-            if !*begin.borrow() {
-                begin.send_replace(true);
-            }
-            request.extensions_mut().insert(ConnectInfo(peer));
-            router.clone().oneshot(request.map(Body::new))
-        });
-        let service = TowerToHyperService::new(service);
-        let (builder, watcher) = (builder.clone(), graceful.watcher());
+        let connection = Connection {
+            builder: builder.clone(),
+            router: router.clone(),
+            bounds,
+            peer,
+            stopped: stopped.clone(),
+        };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
-            let connection = async {
-                match acceptor {
-                    None => {
-                        let io = TokioIo::new(connection);
-                        let served = builder.serve_connection_with_upgrades(io, service);
-                        // A connection that breaks concerns its client only.
-                        drop(watcher.watch(served.into_owned()).await);
+            match acceptor {
+                None => connection.serve(stream).await,
+                Some(acceptor) => {
+                    let shaken = timeout(bounds.header_timeout, acceptor.accept(stream));
+                    match shaken.await {
+                        Ok(Ok(encrypted)) => connection.serve(encrypted).await,
+                        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS with a client"),
+                        // A client that does not shake hands is let go.
+                        Err(_) => {}
                     }
-                    Some(acceptor) => match acceptor.accept(connection).await {
-                        Ok(encrypted) => {
-                            let io = TokioIo::new(encrypted);
-                            let served = builder.serve_connection_with_upgrades(io, service);
-                            drop(watcher.watch(served.into_owned()).await);
-                        }
-                        Err(error) => tracing::debug!(%error, %peer, "no TLS with a client"),
-                    },
                 }
-            };
-            tokio::select! {
-                () = connection => {}
-                () = no_request(begun, bounds.head_timeout) => {}
             }
             drop(place);
         });
     }
     drop(door);
-    graceful.shutdown().await;
+    // Every connection holds a place, so all of them are there again once the last has ended.
+    let all = u32::try_from(bounds.connections_max).unwrap_or(u32::MAX);
+    let _ = places.acquire_many(all).await;
 }
 
-/// Is done if no request has begun in time. The time for the head of a request counts only from
-/// when the protocol is known, which may never be.
-async fn no_request(mut begun: watch::Receiver<bool>, head_timeout: Duration) {
-    if timeout(head_timeout, begun.wait_for(|begun| *begun)).await.is_ok() {
-        std::future::pending().await
+fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // What a connection does is watched here, for both protocols and apart from idleness.
+        .header_read_timeout(None)
+        .max_headers(bounds.headers_max)
+        .max_buf_size(bounds.header_bytes_max as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL)
+        .max_header_list_size(bounds.header_bytes_max)
+        .max_concurrent_streams(STREAMS_MAX);
+    builder
+}
+
+/// A connection that has been accepted.
+struct Connection {
+    builder: auto::Builder<TokioExecutor>,
+    router: Router,
+    bounds: Bounds,
+    peer: SocketAddr,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Connection {
+    /// Answers on `stream` until either side ends it.
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { builder, router, bounds, peer, mut stopped } = self;
+        let pulse = Arc::new(Pulse::new(Instant::now()));
+        let watched = Arc::clone(&pulse);
+        let service = tower::service_fn(move |request: Request<Incoming>| {
+            let in_flight = watched.begin();
+            let answered = answer(&router, bounds.headers_max, peer, request);
+            async {
+                answered.await.map(|response| response.map(|body| Counted::new(body, in_flight)))
+            }
+        });
+        let io = TokioIo::new(Heard::new(stream, Arc::clone(&pulse)));
+        let served = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
+        let mut served = pin!(served);
+        let over = tokio::select! {
+            // A connection that breaks concerns its client only.
+            _ = served.as_mut() => return,
+            _ = stopped.wait_for(|stop| *stop) => None,
+            over = pulse.over(bounds.header_timeout, bounds.idle_timeout) => Some(over),
+        };
+        match over {
+            Some(Over::Head) => {}
+            Some(Over::Idle) => {
+                served.as_mut().graceful_shutdown();
+                drop(timeout(GOODBYE_TIMEOUT, served).await);
+            }
+            // What is in flight is finished, unless it is still on its way here.
+            None => {
+                served.as_mut().graceful_shutdown();
+                tokio::select! {
+                    _ = served => {}
+                    _ = pulse.over(bounds.header_timeout, bounds.idle_timeout) => {}
+                }
+            }
+        }
+    }
+}
+
+fn answer(
+    router: &Router,
+    headers_max: usize,
+    peer: SocketAddr,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
+    // HTTP/1 has been refused before, while it was read.
+    let has_too_many = request.headers().len() > headers_max;
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let answered = (!has_too_many).then(|| router.clone().oneshot(request.map(Body::new)));
+    async move {
+        match answered {
+            Some(answered) => answered.await,
+            None => {
+                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                let detail = format!("the request has more than {headers_max} headers");
+                Ok(Problem::new(status, detail).into_response())
+            }
+        }
     }
 }
 
@@ -175,8 +262,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const SOON: Duration = Duration::from_millis(100);
     const MUCH_LATER: Duration = Duration::from_secs(30);
+
+    const ROOMY: Bounds = Bounds {
+        connections_max: 10,
+        headers_max: 100,
+        header_bytes_max: 64 << 10,
+        header_timeout: MUCH_LATER,
+        idle_timeout: MUCH_LATER,
+    };
 
     async fn start(bounds: Bounds) -> (SocketAddr, watch::Sender<bool>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -193,18 +289,66 @@ mod tests {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
+    /// Returns what a client reads that has sent `begun`, and how long it took until the end.
+    async fn ended(address: SocketAddr, begun: &[u8]) -> (String, Duration) {
+        let (mut connection, start) = (TcpStream::connect(address).await.unwrap(), Instant::now());
+        connection.write_all(begun).await.unwrap();
+        let mut rest = Vec::new();
+        timeout(MUCH_LATER, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
+        (String::from_utf8_lossy(&rest).into_owned(), start.elapsed())
+    }
+
     #[tokio::test]
-    async fn connections_that_do_not_send_a_whole_head_in_time_are_closed() {
-        let bounds = Bounds { connections_max: 10, head_timeout: SOON };
-        let (address, _stop) = start(bounds).await;
-        for begun in [&b""[..], b"PR", &REQUEST[..20], REQUEST] {
-            let mut connection = TcpStream::connect(address).await.unwrap();
-            connection.write_all(begun).await.unwrap();
-            let mut rest = Vec::new();
-            timeout(MUCH_LATER, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
-            let answered = String::from_utf8_lossy(&rest).ends_with("hello");
-            assert_eq!(answered, begun.len() == REQUEST.len());
+    async fn a_head_that_has_begun_must_come_in_time() {
+        let (address, _stop) = start(Bounds { header_timeout: SOON, ..ROOMY }).await;
+        for begun in [&b"PR"[..], &REQUEST[..20]] {
+            let (answer, took) = ended(address, begun).await;
+            assert_eq!(answer, "");
+            assert!(took >= SOON, "{took:?}");
         }
+        // The head of the next request is no different.
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        connection.write_all(REQUEST).await.unwrap();
+        assert!(answer(&mut connection).await.ends_with("hello"));
+        sleep(SOON * 2).await;
+        connection.write_all(&REQUEST[..20]).await.unwrap();
+        assert_eq!(timeout(MUCH_LATER, answer(&mut connection)).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_asks_nothing_ends_after_the_idle_timeout() {
+        let (address, _stop) = start(Bounds { idle_timeout: SOON, ..ROOMY }).await;
+        // Without anything, after a request, and after what HTTP/2 begins with.
+        for begun in [&b""[..], REQUEST, PREFACE] {
+            let (answer, took) = ended(address, begun).await;
+            assert_eq!(answer.ends_with("hello"), begun == REQUEST);
+            assert!(took >= SOON, "{took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_idle_http2_connection_may_wait_longer_than_a_head() {
+        let bounds = Bounds { header_timeout: SOON / 10, idle_timeout: SOON, ..ROOMY };
+        let (address, _stop) = start(bounds).await;
+        let (_, took) = ended(address, PREFACE).await;
+        assert!(took >= SOON, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_in_flight_is_not_idle() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = get(|| async {
+            sleep(SOON * 3).await;
+            "hello"
+        });
+        let bounds = Bounds { header_timeout: SOON, idle_timeout: SOON, ..ROOMY };
+        let (_stop, stopped) = watch::channel(false);
+        let router = Router::new().route("/", slow);
+        tokio::spawn(serve(listener, router, bounds, None, stopped));
+        let (answer, took) = ended(address, REQUEST).await;
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(took >= SOON * 4, "idle only from the answer on: {took:?}");
     }
 
     #[tokio::test]
@@ -216,7 +360,7 @@ mod tests {
         std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
         let files = tollgate_config::ListenerTls { cert, key, client_ca: None };
         let tls = Some(Arc::new(ListenerTls::new("http", &files).unwrap()));
-        let bounds = Bounds { connections_max: 1, head_timeout: SOON };
+        let bounds = Bounds { connections_max: 1, header_timeout: SOON, ..ROOMY };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
@@ -232,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_beyond_the_most_waits_for_a_place() {
-        let bounds = Bounds { connections_max: 1, head_timeout: MUCH_LATER };
+        let bounds = Bounds { connections_max: 1, ..ROOMY };
         let (address, _stop) = start(bounds).await;
         let mut first = TcpStream::connect(address).await.unwrap();
         first.write_all(REQUEST).await.unwrap();
@@ -246,8 +390,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_idle_connection_does_not_hold_up_the_stop() {
-        let bounds = Bounds { connections_max: 10, head_timeout: MUCH_LATER };
-        let (address, stop) = start(bounds).await;
+        let (address, stop) = start(ROOMY).await;
         let mut idle = TcpStream::connect(address).await.unwrap();
         idle.write_all(REQUEST).await.unwrap();
         assert!(answer(&mut idle).await.ends_with("hello"));

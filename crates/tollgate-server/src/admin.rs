@@ -68,7 +68,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn status(State(app): State<Arc<App>>) -> Response {
-    reply(StatusCode::OK, "application/json", status::write(&app.limiter))
+    reply(StatusCode::OK, "application/json", status::write(&app.limiter, live::status(&app.live)))
 }
 
 /// How the store fails, if it does. It may answer a ping and still refuse what checks write. One
@@ -86,7 +86,7 @@ async fn store_failure(app: &App) -> Option<StoreErrorKind> {
 async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Problem> {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    app.metrics.follow(&app.limiter.rules());
+    app.metrics.follow(&app.limiter.rules(), &app.live.limits.live().rules());
     // A server that does not answer checks is not asked for its statistics.
     if app.limiter.store_failure().is_none() {
         app.metrics.refresh().await;

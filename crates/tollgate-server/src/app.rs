@@ -10,10 +10,10 @@ use tollgate_config::Config;
 use tollgate_tower::{ClientIp, IpNet};
 
 use crate::backend::Backend;
-use crate::denials::{Denials, denies};
+use crate::denials::{Denials, Kind, too_late};
 use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
-use crate::metrics::Metrics;
+use crate::metrics::{Certificates, Metrics};
 use crate::spans::Tracer;
 use crate::tokens::Tokens;
 
@@ -31,6 +31,8 @@ pub(crate) struct App {
     pub(crate) client_ip: ClientIp,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) edge: Edge,
+    /// The most bytes of the body of a call.
+    pub(crate) body_bytes_max: usize,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     pub(crate) denials: Denials,
@@ -59,12 +61,16 @@ impl App {
         live: Live,
         tokens: Tokens,
         tracer: Option<Tracer>,
+        certificates: Certificates,
     ) -> Self {
         let live = Arc::new(live);
         let mut metrics = Metrics::new(&limiter, backend.memory());
         metrics.add(RulesInForce(Arc::clone(&live)));
         if let Some(tracer) = &tracer {
             metrics.add(tracer.metrics());
+        }
+        if !certificates.0.is_empty() {
+            metrics.add(certificates);
         }
         let trusted_proxies = config.trusted_proxies.clone();
         let admin_has_mtls =
@@ -79,6 +85,7 @@ impl App {
             client_ip: ClientIp::new().trust(trusted_proxies.iter().copied()),
             trusted_proxies,
             edge: Edge::new(config),
+            body_bytes_max: config.listen.limits.body_bytes_max,
             metrics,
             hints: Hints::default(),
             denials: Denials::new(config.log.keys),
@@ -98,7 +105,7 @@ impl App {
         let checked = self.limiter.check_n(attributes, cost).await;
         self.metrics.observe(checked.as_ref(), start.elapsed());
         self.count_decisions(checked.as_ref());
-        self.note_denials(attributes, checked.as_ref().ok());
+        self.note_denials(attributes, checked.as_ref());
         checked
     }
 
@@ -116,7 +123,11 @@ impl App {
         if let (Some(tracer), Ok(acquired)) = (&self.tracer, &acquired) {
             tracer.note_denied(!acquired.is_granted());
         }
-        self.note_denials(attributes, acquired.as_ref().ok().map(Acquisition::verdict));
+        self.note_denials(attributes, acquired.as_ref().map(Acquisition::verdict));
+        let refused = acquired.as_ref().ok().filter(|acquisition| !acquisition.is_granted());
+        if let Some(refusing) = refused.and_then(|acquisition| too_late(acquisition.verdict())) {
+            self.denials.note_request(Kind::Wait, refusing, attributes);
+        }
         acquired
     }
 
@@ -133,7 +144,7 @@ impl App {
         let verdict = reserved.as_ref().map(Reservation::verdict);
         self.metrics.observe(verdict, start.elapsed());
         self.count_decisions(verdict);
-        self.note_denials(attributes, reserved.as_ref().ok().map(Reservation::verdict));
+        self.note_denials(attributes, verdict);
         reserved
     }
 
@@ -150,13 +161,21 @@ impl App {
     }
 
     /// Notes which buckets denied, for the next summary in the log.
-    fn note_denials(&self, attributes: &Attributes, verdict: Option<&Verdict>) {
-        let Some(verdict) = verdict.filter(|verdict| !verdict.is_allowed()) else { return };
-        for decided in verdict.rules().iter().filter(|decided| denies(decided)) {
-            let rule = decided.rule();
-            let key =
-                rule.bucket_key(attributes, &decided.quota().unwrap_or_else(|| *rule.quota()));
-            self.denials.note(rule, &key);
+    fn note_denials(&self, attributes: &Attributes, decided: Result<&Verdict, &CheckError>) {
+        match decided {
+            Ok(verdict) => {
+                for decided in verdict.rules() {
+                    if let Some(kind) = Kind::of(decided) {
+                        self.denials.note_request(kind, decided, attributes);
+                    }
+                }
+            }
+            Err(error) => {
+                if let Some(rule) = error.rule().filter(|_| error.is_store_failure()) {
+                    let key = rule.bucket_key(attributes, rule.quota());
+                    self.denials.note(Kind::Unavailable, rule, &key);
+                }
+            }
         }
     }
 

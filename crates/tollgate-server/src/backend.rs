@@ -1,11 +1,11 @@
 //! The store as configured, and what can be asked of it apart from decisions.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use tollgate::{Limiter, MemoryStore, RedisStore, RedisStoreBuilder, RuleError, StoreError, Tls};
-use tollgate_config::{Config, RedisConfig, RedisPassword, RedisServers, StoreConfig};
+use tollgate_config::{Config, RedisConfig, RedisServers, StoreConfig};
+
+use crate::redis_access::Shown;
 
 /// The store of a service, of a known kind.
 #[derive(Clone, Debug)]
@@ -81,30 +81,24 @@ fn builder(config: &RedisConfig) -> Result<RedisStoreBuilder, StoreError> {
             RedisStore::sentinel(strings(urls), master_name)
         }
     };
-    if let Some(username) = &config.username {
+    let access = &config.access;
+    let shown = Shown::read(access, "store").map_err(StoreError::invalid)?;
+    if let Some(username) = &access.username {
         builder = builder.user(username);
     }
-    match &config.password {
-        None => {}
-        Some(RedisPassword::Text(password)) => builder = builder.password(password),
-        Some(RedisPassword::File(path)) => {
-            let text = String::from_utf8(read(path, "password_file")?).map_err(|_| {
-                StoreError::invalid(format!("{} is not UTF-8", shown(path, "password_file")))
-            })?;
-            builder = builder.password(text.lines().next().unwrap_or_default());
-        }
+    if let Some(password) = &shown.password {
+        builder = builder.password(password);
     }
-    if let Some(database) = config.database {
+    if let Some(database) = access.database {
         builder = builder.database(database);
     }
-    let files = &config.tls;
-    if files.ca.is_some() || files.identity.is_some() {
+    if shown.ca.is_some() || shown.identity.is_some() {
         let mut tls = Tls::new();
-        if let Some(ca) = &files.ca {
-            tls = tls.ca(read(ca, "tls.ca")?);
+        if let Some(ca) = shown.ca {
+            tls = tls.ca(ca);
         }
-        if let Some((certificate, key)) = &files.identity {
-            tls = tls.identity(read(certificate, "tls.cert")?, read(key, "tls.key")?);
+        if let Some((certificate, key)) = shown.identity {
+            tls = tls.identity(certificate, key);
         }
         builder = builder.tls(tls);
     }
@@ -118,17 +112,4 @@ fn builder(config: &RedisConfig) -> Result<RedisStoreBuilder, StoreError> {
             tollgate_config::TimeSource::Server => tollgate::TimeSource::Server,
             tollgate_config::TimeSource::Client => tollgate::TimeSource::Client,
         }))
-}
-
-fn read(path: &Path, field: &str) -> Result<Vec<u8>, StoreError> {
-    fs::read(path).map_err(|error| {
-        let shown = shown(path, field);
-        StoreError::invalid(format!(
-            "{shown} cannot be read ({error}): check the path and its owner"
-        ))
-    })
-}
-
-fn shown(path: &Path, field: &str) -> String {
-    format!("the file {} of store.{field}", path.display())
 }

@@ -91,6 +91,12 @@ impl Client {
             .await
             .map_err(|error| SourceError::of(&format!("cannot connect to {}", at()), &error))?;
         let broken = |error: hyper::Error| {
+            if error.is_parse() && !url.is_https() {
+                return SourceError::new(format!(
+                    "{} does not answer by HTTP: if it has a certificate, write https:// in the URL",
+                    at()
+                ));
+            }
             SourceError::of(&format!("the connection to {} broke off", at()), &error)
         };
         let (mut sender, connection) =

@@ -1,4 +1,4 @@
-//! Denials in the log: one line for each rule and interval, however many there are.
+//! Denials in the log: one line for each rule, kind and interval, however many there are.
 
 mod heaviest;
 
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate::{Rule, RuleDecision};
+use tollgate::{Attributes, Rule, RuleDecision, Verdict};
 use tollgate_config::LoggedKeys;
 
 use self::heaviest::Heaviest;
@@ -27,17 +27,46 @@ pub(crate) struct Denials {
     rules: Mutex<Domains>,
 }
 
-type Domains = BTreeMap<String, BTreeMap<String, OfRule>>;
+type Domains = BTreeMap<String, BTreeMap<String, [Tally; Kind::ALL.len()]>>;
 
 #[derive(Debug, Default)]
-struct OfRule {
+struct Tally {
     count: u64,
     heaviest: Heaviest,
 }
 
-/// Tells whether a rule denied a request and was heard.
-pub(crate) fn denies(decided: &RuleDecision) -> bool {
-    !decided.rule().is_shadow() && decided.decision().is_deny()
+/// How a request was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By an enforced rule.
+    Denied,
+    /// It was not: the rule is in shadow.
+    Shadow,
+    /// Its turn would have come too late for a caller who waits.
+    Wait,
+    /// The store does not answer, and the rule is closed then.
+    Unavailable,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Denied, Self::Shadow, Self::Wait, Self::Unavailable];
+
+    /// Returns the kind of what a rule said, if that was a denial.
+    pub(crate) fn of(decided: &RuleDecision) -> Option<Self> {
+        let kind = if decided.rule().is_shadow() { Self::Shadow } else { Self::Denied };
+        decided.decision().is_deny().then_some(kind)
+    }
+}
+
+/// Finds what refuses a request that would have had to wait for too long although all its rules
+/// allow it: the one that asks for the longest delay; without a delay, the finest, whose bucket
+/// others wait for.
+pub(crate) fn too_late(verdict: &Verdict) -> Option<&RuleDecision> {
+    let enforced = verdict.rules().iter().filter(|decided| !decided.rule().is_shadow());
+    match verdict.is_allowed() {
+        true => enforced.max_by_key(|decided| decided.decision().delay()),
+        false => None,
+    }
 }
 
 impl Denials {
@@ -45,8 +74,15 @@ impl Denials {
         Self { keys, salt: RandomState::new(), rules: Mutex::default() }
     }
 
+    /// Notes what a rule denied to a request with these attributes.
+    pub(crate) fn note_request(&self, kind: Kind, decided: &RuleDecision, attributes: &Attributes) {
+        let rule = decided.rule();
+        let quota = decided.quota().unwrap_or_else(|| *rule.quota());
+        self.note(kind, rule, &rule.bucket_key(attributes, &quota));
+    }
+
     /// Notes that the bucket `key` of `rule` denied a request.
-    pub(crate) fn note(&self, rule: &Rule, key: &str) {
+    pub(crate) fn note(&self, kind: Kind, rule: &Rule, key: &str) {
         let hash = self.salt.hash_one(key);
         let mut domains = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let known = domains.get_mut(rule.domain()).and_then(|rules| rules.get_mut(rule.name()));
@@ -57,20 +93,25 @@ impl Denials {
                 rules.entry(rule.name().to_owned()).or_default()
             }
         };
-        of_rule.count += 1;
-        of_rule.heaviest.add(hash, || match self.keys {
+        let tally = &mut of_rule[kind as usize];
+        tally.count += 1;
+        tally.heaviest.add(hash, || match self.keys {
             LoggedKeys::Plain => Some(of_bucket(rule, key).into()),
             _ => None,
         });
     }
 
-    /// Writes a line for each rule that denied since the last time.
+    /// Writes a line for each rule that denied since the last time, and each kind.
     pub(crate) fn report(&self) {
         let domains =
             std::mem::take(&mut *self.rules.lock().unwrap_or_else(PoisonError::into_inner));
         for (domain, rules) in domains {
-            for (rule, OfRule { count, heaviest }) in rules {
-                tracing::warn!(domain, rule, denied = count, heaviest = %heaviest, "requests denied");
+            for (rule, tallies) in rules {
+                for (kind, tally) in Kind::ALL.into_iter().zip(&tallies) {
+                    if tally.count > 0 {
+                        report(kind, &domain, &rule, tally);
+                    }
+                }
             }
         }
     }
@@ -87,6 +128,35 @@ impl Denials {
             ticks.tick().await;
             self.report();
         }
+    }
+}
+
+fn report(kind: Kind, domain: &str, rule: &str, Tally { count, heaviest }: &Tally) {
+    match kind {
+        Kind::Denied => {
+            tracing::warn!(domain, rule, denied = count, %heaviest, "requests denied");
+        }
+        Kind::Shadow => tracing::warn!(
+            domain,
+            rule,
+            shadow_denied = count,
+            %heaviest,
+            "requests that a shadow rule would deny"
+        ),
+        Kind::Wait => tracing::warn!(
+            domain,
+            rule,
+            wait_refused = count,
+            %heaviest,
+            "requests refused that would have to wait for too long"
+        ),
+        Kind::Unavailable => tracing::warn!(
+            domain,
+            rule,
+            unavailable = count,
+            %heaviest,
+            "requests refused while the store does not answer"
+        ),
     }
 }
 
@@ -109,7 +179,7 @@ mod tests {
 
     fn of(denials: &Denials, rule: &Rule) -> (u64, String) {
         let rules = denials.rules.lock().unwrap();
-        let found = &rules[rule.domain()][rule.name()];
+        let found = &rules[rule.domain()][rule.name()][Kind::Denied as usize];
         (found.count, found.heaviest.to_string())
     }
 
@@ -119,7 +189,7 @@ mod tests {
         let login = rule("login");
         for denials in [&hashed, &plain] {
             for key in ["default:login:ip=1.2.3.4", "default:login:ip=1.2.3.4", "elsewhere"] {
-                denials.note(&login, key);
+                denials.note(Kind::Denied, &login, key);
             }
         }
         assert_eq!(of(&plain, &login), (3, "ip=1.2.3.4 (2), elsewhere (1)".to_owned()));
@@ -135,7 +205,7 @@ mod tests {
     fn one_bucket_has_another_hash_in_another_process() {
         let of_one = || {
             let denials = Denials::new(LoggedKeys::Hashed);
-            denials.note(&rule("a"), "default:a:ip=1.2.3.4");
+            denials.note(Kind::Denied, &rule("a"), "default:a:ip=1.2.3.4");
             of(&denials, &rule("a")).1
         };
         assert_ne!(of_one(), of_one());
@@ -145,9 +215,9 @@ mod tests {
     fn a_report_begins_anew() {
         let denials = Denials::new(LoggedKeys::Plain);
         let (one, other) = (rule("one"), rule("other"));
-        denials.note(&one, "default:one");
+        denials.note(Kind::Denied, &one, "default:one");
         denials.report();
-        denials.note(&other, "default:other");
+        denials.note(Kind::Denied, &other, "default:other");
         let rules = denials.rules.lock().unwrap();
         assert_eq!(rules["default"].keys().collect::<Vec<_>>(), ["other"]);
     }

@@ -3,6 +3,7 @@
 use ::http::header::{HeaderName, HeaderValue};
 use ::http::{HeaderMap, StatusCode};
 use tollgate_config::{Config, DenialContent, IetfDraft, ResetUnit};
+use tollgate_envoy::ClientReply;
 use tollgate_tower::headers::{HeaderFormat, RateLimitDraft, Reset};
 use tollgate_tower::{DenialBody, DenialResponse};
 
@@ -11,11 +12,15 @@ use tollgate_tower::{DenialBody, DenialResponse};
 pub(crate) struct Edge {
     pub(crate) headers: HeaderFormat,
     pub(crate) denial: DenialResponse,
+    /// What Envoy is told of them.
+    pub(crate) envoy: ClientReply,
 }
 
 impl Edge {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { headers: format(config), denial: denial(config) }
+        let headers = format(config);
+        let envoy = ClientReply::new(headers, denial(config, DenialBody::Problem));
+        Self { headers, denial: denial(config, DenialBody::Empty), envoy }
     }
 
     /// Adds what a denial has beyond the headers of its limits, which have yet to be written.
@@ -39,11 +44,12 @@ fn format(config: &Config) -> HeaderFormat {
 }
 
 /// What cannot stand in a response has been refused with the configuration.
-fn denial(config: &Config) -> DenialResponse {
+fn denial(config: &Config, usual: DenialBody) -> DenialResponse {
     let status = StatusCode::from_u16(config.denial.status);
     let mut denial = DenialResponse::new()
         .with_status(status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
         .with_body(match &config.denial.body {
+            DenialContent::Usual => usual,
             DenialContent::Problem => DenialBody::Problem,
             DenialContent::Text { text, content_type } => DenialBody::Text {
                 text: text.clone(),

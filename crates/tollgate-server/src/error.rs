@@ -26,6 +26,7 @@ enum Kind {
     Store(StoreError),
     Rules(RuleError),
     Source(SourceError),
+    Limits(SourceError),
     StateDir { path: PathBuf, source: io::Error },
     Tls { listener: &'static str, problem: TlsError },
     Token { name: String, problem: String },
@@ -39,6 +40,10 @@ impl ServeError {
 
     pub(crate) const fn rules(source: SourceError) -> Self {
         Self { kind: Kind::Source(source) }
+    }
+
+    pub(crate) const fn limits(source: SourceError) -> Self {
+        Self { kind: Kind::Limits(source) }
     }
 
     pub(crate) const fn state_dir(path: PathBuf, source: io::Error) -> Self {
@@ -112,6 +117,10 @@ impl fmt::Display for ServeError {
             Kind::Store(source) => write!(f, "the store cannot be used: {source}"),
             Kind::Rules(source) => source.fmt(f),
             Kind::Source(source) => write!(f, "the rules cannot be had: {source} (rules_from)"),
+            Kind::Limits(source) => write!(
+                f,
+                "the limits for Envoy cannot be had, and none are kept in the state_dir: {source}"
+            ),
             Kind::StateDir { path, source } => write!(
                 f,
                 "nothing can be kept in {} (state_dir): {source}: name a folder that this user \

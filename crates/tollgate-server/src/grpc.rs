@@ -10,12 +10,12 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use tokio::time::timeout;
 use tollgate::{CheckError, Part, Verdict};
-use tollgate_config::{EnvoyConfig, EnvoyLimits};
+use tollgate_config::EnvoyConfig;
 use tollgate_envoy::{Health, Observer, RateLimiter, routes};
 use tonic::{Code, Status};
 
 use crate::app::App;
-use crate::denials::denies;
+use crate::denials::Kind;
 use crate::metrics::Listener;
 
 /// How long a request may take to arrive and to be answered. The store has its own, shorter
@@ -28,15 +28,17 @@ const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRat
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
 
-pub(crate) fn service(app: &Arc<App>, limits: &EnvoyLimits, config: EnvoyConfig) -> RateLimiter {
-    let watch = Watch(Arc::clone(app));
-    let service = RateLimiter::with_observer(app.limiter.clone(), limits, config, watch);
-    app.metrics.count_from_zero(&service.limit_rules());
-    service
+pub(crate) fn service(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
+    let (limits, watch) = (app.live.limits.live().clone(), Watch(Arc::clone(app)));
+    RateLimiter::with_observer(app.limiter.clone(), limits, config, app.edge.envoy.clone(), watch)
 }
 
-pub(crate) async fn router(app: &Arc<App>, service: RateLimiter) -> (Router, Health) {
-    let (routes, health) = routes(service).await;
+pub(crate) async fn router(
+    app: &Arc<App>,
+    service: RateLimiter,
+    request_len_max: usize,
+) -> (Router, Health) {
+    let (routes, health) = routes(service, request_len_max).await;
     let router = routes
         .prepare()
         .into_axum_router()
@@ -74,10 +76,14 @@ impl Observer for Watch {
 
     fn denied(&self, parts: &[Part], verdict: &Verdict) {
         for (part, decided) in parts.iter().zip(verdict.rules()) {
-            if denies(decided) {
-                self.0.denials.note(part.rule(), part.key());
+            if let Some(kind) = Kind::of(decided) {
+                self.0.denials.note(kind, part.rule(), part.key());
             }
         }
+    }
+
+    fn refused(&self, part: &Part) {
+        self.0.denials.note(Kind::Unavailable, part.rule(), part.key());
     }
 
     fn told(&self, told: Result<&Verdict, &CheckError>) {

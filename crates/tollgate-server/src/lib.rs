@@ -63,6 +63,7 @@ mod grpc;
 mod http;
 mod live;
 mod metrics;
+mod redis_access;
 mod reload;
 mod rules_status;
 mod server;
@@ -78,5 +79,7 @@ pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;
 pub use crate::error::ServeError;
 pub use crate::reload::Reload;
-pub use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
+pub use crate::rules_status::{
+    EnvoyLimitsStatus, RulesError, RulesSource, RulesStatus, RulesVersion,
+};
 pub use crate::server::{Server, connect};

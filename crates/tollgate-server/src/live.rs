@@ -1,17 +1,21 @@
 //! The rules in force while the service runs: where they come from, and what came before them.
 
 mod api;
+mod directory;
 mod error;
 mod file;
 mod follow;
 mod history;
 mod http;
 mod kept;
+mod limits;
 mod metrics;
+mod reading;
 mod redis;
 mod source;
 mod start;
 mod version;
+mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,12 +26,14 @@ use crate::error::ServeError;
 
 use self::history::History;
 use self::kept::Kept;
+use self::limits::LimitsInForce;
 use self::version::{Checked, Version};
 
-pub(crate) use self::api::router;
+pub(crate) use self::api::{router, status};
 pub(crate) use self::error::SourceError;
 pub(crate) use self::follow::follow;
 pub(crate) use self::metrics::RulesInForce;
+pub(crate) use self::reading::read_regular;
 pub(crate) use self::source::Source;
 pub(crate) use self::version::Origin;
 
@@ -35,6 +41,7 @@ pub(crate) use self::version::Origin;
 #[derive(Debug)]
 pub(crate) struct Live {
     limiter: Limiter,
+    pub(crate) limits: LimitsInForce,
     source: Source,
     /// The configuration that the service was started with, which decides what needs a restart.
     started_with: Config,
@@ -142,7 +149,7 @@ impl Live {
     }
 
     async fn put_in_force(&self, checked: Checked, origin: Origin, by: Option<&str>) {
-        let Checked { rules, version, warnings, .. } = checked;
+        let Checked { rules, version, .. } = checked;
         let previous = {
             let mut state = self.state();
             // What was kept does not answer for what was refused.
@@ -160,7 +167,7 @@ impl Live {
             state.history.push(Version { origin, by: by.map(str::to_owned), ..version.clone() });
             previous
         };
-        for warning in warnings {
+        for warning in &version.warnings {
             tracing::warn!(%warning, "doubtful in the rules");
         }
         tracing::info!(
@@ -194,12 +201,14 @@ impl Live {
         state.refusal = Some(Trouble::new(message));
         let in_force = state.history.current().map(|version| version.id.to_string());
         drop(state);
-        tracing::warn!(
-            in_force = in_force.map(tracing::field::display),
-            source = %self.source,
-            error = %message.lines().next().unwrap_or_default(),
-            "new rules are refused, those in force stay"
-        );
+        let error = message.lines().next().unwrap_or_default();
+        let source = &self.source;
+        match in_force {
+            Some(in_force) => {
+                tracing::warn!(%in_force, %source, error, "new rules are refused, those in force stay");
+            }
+            None => tracing::warn!(%source, error, "the rules are refused, and none are in force"),
+        }
     }
 
     /// Notes that the source does not answer.
@@ -211,12 +220,14 @@ impl Live {
             return;
         }
         state.absence = Some(Trouble::new(&message));
+        let has_rules = state.history.current().is_some();
         drop(state);
-        tracing::warn!(
-            source = %self.source,
-            %error,
-            "the source of the rules does not answer, those in force stay"
-        );
+        let source = &self.source;
+        if has_rules {
+            tracing::warn!(%source, %error, "the source of the rules does not answer, those in force stay");
+        } else {
+            tracing::warn!(%source, %error, "the source gives no rules, and none are in force");
+        }
     }
 
     /// Returns where the rules come from, if that is outside of the configuration.

@@ -2,6 +2,7 @@
 //!
 //! Labels hold names from the rules and words of this crate, never anything a caller sends (G9).
 
+mod certificates;
 mod decisions;
 mod durations;
 mod in_flight;
@@ -30,6 +31,7 @@ use self::memory::MemoryUse;
 use self::script_time::ScriptTimes;
 use self::store_state::StoreState;
 
+pub(crate) use self::certificates::Certificates;
 pub(crate) use self::in_flight::{InFlight, Listener};
 
 /// All metrics of one service.
@@ -148,13 +150,9 @@ impl Metrics {
     }
 
     /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
-    pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
-        self.renewal.follow(rules, &self.decisions);
-    }
-
-    /// Lets the counters of further rules stand at 0 from the start.
-    pub(crate) fn count_from_zero(&self, rules: &[Arc<Rule>]) {
-        self.decisions.add(rules);
+    /// `limits` are the rules that limits for Envoy are counted as.
+    pub(crate) fn follow(&self, rules: &Arc<RuleSet>, limits: &Arc<[Arc<Rule>]>) {
+        self.renewal.follow(rules, limits, &self.decisions);
     }
 
     /// Counts how long one decision took. A request that no rule can be charged for asks no store.

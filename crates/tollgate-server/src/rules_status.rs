@@ -21,6 +21,12 @@ pub struct RulesStatus {
     pub applied_at: Option<String>,
     /// Why the newest rules are not in force, if they are not.
     pub error: Option<RulesError>,
+    /// What is doubtful in the rules in force, at most ten lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The limits for Envoy in force, if there is a directory of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envoy_limits: Option<EnvoyLimitsStatus>,
     /// The sections of the configuration that have changed and wait for a restart.
     pub needs_restart: Vec<String>,
     /// What `document` is written in: `yaml` or `toml`.
@@ -41,7 +47,27 @@ pub struct RulesSource {
     pub writable: bool,
 }
 
-/// Why the newest rules are not in force.
+/// The limits of a directory in the format of envoyproxy/ratelimit that are in force on one node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EnvoyLimitsStatus {
+    /// Their id.
+    pub id: String,
+    /// How many domains have limits.
+    pub domains: usize,
+    /// How many limits they are.
+    pub limits: usize,
+    /// The directory.
+    pub directory: String,
+    /// How they came to be in force: `source` or `kept`.
+    pub origin: String,
+    /// Since when, in UTC (RFC 3339).
+    pub applied_at: String,
+    /// Why the newest limits are not in force, if they are not.
+    pub error: Option<RulesError>,
+}
+
+/// Why the newest rules, or limits for Envoy, are not in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RulesError {

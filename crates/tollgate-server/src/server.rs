@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::Limiter;
-use tollgate_config::{Config, ListenerTls as ListenerFiles};
+use tollgate_config::{Config, ListenLimits, ListenerTls as ListenerFiles};
 use tollgate_envoy::RateLimiter;
 
 use crate::accept::Bounds;
@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
 use crate::live::Live;
+use crate::metrics::Certificates;
 use crate::reload::{self, Reload};
 use crate::spans::{self, Exporting};
 use crate::tls::ListenerTls;
@@ -38,12 +39,6 @@ const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the collector may take for the last spans when the service stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the check API and forward auth grant their clients.
-const BOUNDS: Bounds = Bounds { connections_max: 10_000, head_timeout: Duration::from_secs(60) };
-
-/// What health and metrics grant their clients.
-const ADMIN_BOUNDS: Bounds = Bounds { connections_max: 256, ..BOUNDS };
-
 /// The service, listening but not yet answering.
 ///
 /// See the [crate docs](crate) for an example.
@@ -58,6 +53,7 @@ pub struct Server {
     grpc_addr: Option<SocketAddr>,
     admin_addr: SocketAddr,
     envoy: RateLimiter,
+    limits: ListenLimits,
     drain_timeout: Duration,
     reload: Reload,
     exporting: Option<Exporting>,
@@ -92,9 +88,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if an address cannot be listened on.
+    /// [`ServeError`] if an address cannot be listened on, or the limits for Envoy could not be read
+    /// and none are kept.
     pub async fn bind_with_limiter(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
-        let live = Live::unled(config, limiter.clone());
+        let live = Live::unled(config, limiter.clone()).await?;
         Self::listen(config, limiter, Backend::Custom, live).await
     }
 
@@ -116,10 +113,12 @@ impl Server {
             None => (None, None),
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
+        let certificates = Certificates(tls.iter().flatten().cloned().collect());
         let store = limiter.store().kind();
         let (tracer, exporting) = spans::tracer(&config.tracing, store)?.unzip();
-        let app = Arc::new(App::new(config, limiter, backend, live, tokens, tracer));
-        let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
+        let app =
+            Arc::new(App::new(config, limiter, backend, live, tokens, tracer, certificates));
+        let envoy = grpc::service(&app, config.envoy);
         Ok(Self {
             http,
             grpc,
@@ -129,6 +128,7 @@ impl Server {
             grpc_addr,
             admin_addr,
             envoy,
+            limits: config.listen.limits,
             drain_timeout: DRAIN_TIMEOUT,
             reload: Reload::new(),
             exporting,
@@ -171,6 +171,11 @@ impl Server {
         self.app.live.elsewhere()
     }
 
+    /// Returns the number of limits for Envoy that come from a directory and are in force.
+    pub fn envoy_limits(&self) -> usize {
+        self.app.live.limits.len()
+    }
+
     /// Returns what tells the service to look for new rules and certificates at once, as it does
     /// on SIGHUP.
     pub fn reload(&self) -> Reload {
@@ -187,16 +192,17 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, exporting, .. } =
+        let Self { http, grpc, admin, tls, envoy, limits, app, drain_timeout, reload, exporting, .. } =
             self;
+        let (bounds, admin_bounds) = (Bounds::of(&limits), Bounds::of_admin(&limits));
         let (stop_exporting, stopped) = oneshot::channel::<()>();
         let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
-        let (router, health) = grpc::router(&app, envoy).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
+        let (stop_http, http) = spawn(http, http::router(&app), bounds, http_tls);
+        let (router, health) = grpc::router(&app, envoy, limits.body_bytes_max).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, bounds, grpc_tls)).unzip();
+        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), admin_bounds, admin_tls);
         tokio::select! {
             () = shutdown => {}
             // None of these ends by itself.

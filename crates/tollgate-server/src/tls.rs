@@ -1,8 +1,11 @@
 //! TLS: the certificates of the listeners, and whom this process believes.
 
+mod expiry;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
@@ -11,19 +14,26 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use tollgate::{Clock, SystemClock};
 use tollgate_config::ListenerTls as ListenerFiles;
+
+use crate::live::read_regular;
 
 /// The certificate of one listener, which may be replaced while it listens.
 pub(crate) struct ListenerTls {
     listener: &'static str,
     files: ListenerFiles,
     current: ArcSwap<Current>,
+    /// Whether the files have something that cannot be used.
+    is_stale: AtomicBool,
 }
 
 struct Current {
     config: Arc<ServerConfig>,
     /// What the files said.
     read: Vec<Vec<u8>>,
+    /// When the certificate expires, in seconds since 1970.
+    expiry: Option<i64>,
 }
 
 /// A certificate or key that cannot be used.
@@ -33,7 +43,24 @@ pub(crate) struct TlsError(String);
 impl ListenerTls {
     pub(crate) fn new(listener: &'static str, files: &ListenerFiles) -> Result<Self, TlsError> {
         let current = Current::read(files)?;
-        Ok(Self { listener, files: files.clone(), current: ArcSwap::from_pointee(current) })
+        current.warn_if_expired(listener);
+        let (current, is_stale) = (ArcSwap::from_pointee(current), AtomicBool::new(false));
+        Ok(Self { listener, files: files.clone(), current, is_stale })
+    }
+
+    /// Returns the name of the listener.
+    pub(crate) const fn listener(&self) -> &'static str {
+        self.listener
+    }
+
+    /// Returns when the certificate in use expires, in seconds since 1970.
+    pub(crate) fn expiry(&self) -> Option<i64> {
+        self.current.load().expiry
+    }
+
+    /// Tells whether the files have something that cannot be used.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
     }
 
     /// Returns what accepts the next connection.
@@ -47,14 +74,18 @@ impl ListenerTls {
         let listener = self.listener;
         let known = self.current.load();
         if read_all(&self.files).is_ok_and(|read| read == known.read) {
+            self.is_stale.store(false, Ordering::Relaxed);
             return;
         }
         match Current::read(&self.files) {
             Ok(current) => {
-                self.current.store(Arc::new(current));
+                self.is_stale.store(false, Ordering::Relaxed);
                 tracing::info!(listener, "a new certificate is in use");
+                current.warn_if_expired(listener);
+                self.current.store(Arc::new(current));
             }
             Err(error) => {
+                self.is_stale.store(true, Ordering::Relaxed);
                 tracing::warn!(%error, listener, "the new certificate cannot be used, the one before stays");
             }
         }
@@ -81,11 +112,24 @@ impl Current {
             _ => builder.with_no_client_auth(),
         };
         let chain = certificates(cert, &files.cert)?;
-        let mut config = builder
-            .with_single_cert(chain, private_key(key, &files.key)?)
-            .map_err(|error| unusable(&files.cert, &error))?;
+        let expiry = chain.first().and_then(|certificate| expiry::expiry(certificate));
+        let (cert, key) = (&files.cert, private_key(key, &files.key)?);
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                let (cert, key) = (cert.display(), files.key.display());
+                TlsError(format!("the key {key} is not that of the certificate {cert}"))
+            }
+            error => unusable(cert, &error),
+        })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), read })
+        Ok(Self { config: Arc::new(config), read, expiry })
+    }
+
+    fn warn_if_expired(&self, listener: &'static str) {
+        let now = SystemClock.now().as_micros() / 1_000_000;
+        if self.expiry.is_some_and(|expiry| i64::try_from(now).is_ok_and(|now| expiry < now)) {
+            tracing::warn!(listener, "the certificate has expired, clients will refuse it");
+        }
     }
 }
 
@@ -118,7 +162,7 @@ fn read_all(files: &ListenerFiles) -> Result<Vec<Vec<u8>>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path)
+    read_regular(path)
         .map_err(|error| TlsError(format!("{} cannot be read: {error}", path.display())))
 }
 

@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 use tollgate_config::{AdminToken, Scope, TokenSecret};
 
 use crate::error::ServeError;
+use crate::live::read_regular;
 
 /// The tokens of the admin listener.
 #[derive(Debug)]
@@ -99,9 +100,15 @@ fn digest_of(secret: &TokenSecret) -> Result<[u8; 32], String> {
 }
 
 fn in_file(path: &Path) -> Result<[u8; 32], String> {
-    let bytes = std::fs::read(path)
+    let bytes = read_regular(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     let text = bytes.trim_ascii();
+    if !text.iter().all(u8::is_ascii_graphic) {
+        let path = path.display();
+        return Err(format!(
+            "{path} has more than one word, or a character outside of ASCII, which nobody can send"
+        ));
+    }
     if text.len() < AdminToken::LEN_MIN {
         let least = AdminToken::LEN_MIN;
         return Err(format!("{} has fewer than {least} characters", path.display()));
@@ -118,5 +125,32 @@ fn token(value: &HeaderValue) -> Option<&[u8]> {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("name", &self.name).field("scope", &self.scope).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_word_that_can_be_sent() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            in_file(file.path())
+        };
+        let token: [u8; 32] = Sha256::digest(b"0123456789abcdef").into();
+        assert_eq!(read(b" 0123456789abcdef\r\n"), Ok(token));
+        for (bytes, problem) in [
+            (&b"0123456789abcde"[..], "has fewer than 16 characters"),
+            (b"", "has fewer than 16 characters"),
+            (b"0123456789abcdef\n0123456789abcdef", "has more than one word"),
+            (b"0123456789 abcdef", "has more than one word"),
+            (b"\xff\xfe0123456789abcdef", "a character outside of ASCII"),
+            (b"0123456789\x00abcdef", "a character outside of ASCII"),
+        ] {
+            let error = read(bytes).unwrap_err();
+            assert!(error.contains(problem), "{error}");
+        }
     }
 }

@@ -43,6 +43,7 @@ async fn requests_within_the_limit_pass_and_others_are_told_when_to_retry() {
         assert_eq!(denied.header("retry-after"), Some("40"), "39.5 s are rounded up");
         assert_eq!(limits(&denied), [Some("20, 20;w=60"), Some("0"), Some("40")]);
         assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
+        assert_eq!(denied.header("x-ratelimit-rule"), Some("remote_address"));
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
         let body = denied.json();
         assert_eq!(body["rule"], "remote_address");

@@ -104,6 +104,11 @@ impl DenialResponse {
         self
     }
 
+    /// Returns the body.
+    pub const fn body(&self) -> &DenialBody {
+        &self.body
+    }
+
     /// Returns the headers that are added to denials.
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers

@@ -139,6 +139,29 @@ impl Verdict {
         self
     }
 
+    /// Puts what rules said into one verdict, for a caller who had them judge
+    /// [parts](crate::Part) of a request and weighs the decisions itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Attributes, Limiter, ManualClock, Quota, Rule, Verdict};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder()
+    ///     .rule(Rule::new("login", Quota::new("20/min".parse()?, 20)?))
+    ///     .clock(ManualClock::new())
+    ///     .build()?;
+    /// let verdict = limiter.check(&Attributes::new()).await?;
+    /// assert_eq!(Verdict::from_rules(verdict.rules().iter().cloned()), verdict);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_rules(rules: impl IntoIterator<Item = RuleDecision>) -> Self {
+        Self::new(rules.into_iter().collect(), None)
+    }
+
     /// Tells whether the request may go on.
     pub fn is_allowed(&self) -> bool {
         self.decision().is_none_or(Decision::is_allow)

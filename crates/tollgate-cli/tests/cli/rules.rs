@@ -83,6 +83,34 @@ fn rules_are_compared_pushed_and_rolled_back_from_the_shell() {
 }
 
 #[test]
+fn what_is_doubtful_and_what_is_wrong_is_told_before_and_after_a_push() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "rules.yaml", &rules(10));
+    let text = "rules_from: { kind: file, path: rules.yaml }\n";
+    let service = Service::start(&["--config", &write(folder.path(), "tollgate.yaml", text)]);
+    let many: String =
+        (0..65).map(|n| format!("  - {{ name: r{n}, key: ip, limit: 5/min }}\n")).collect();
+    let many = write(folder.path(), "many.yaml", &format!("rules:\n{many}"));
+    let compared = ask(&service, &["diff", &many]);
+    assert_eq!(compared.status, 1);
+    assert!(compared.stderr.starts_with("warning: "), "{}", compared.stderr);
+    let pushed = ask(&service, &["push", &many]);
+    assert_eq!(pushed.status, 0);
+    assert!(pushed.stderr.starts_with("warning: "), "{}", pushed.stderr);
+    assert!(ask(&service, &["show"]).stdout.contains("\nwarning   "));
+
+    let broken = write(folder.path(), "broken.yaml", "rules: [{ name: a, limit: 20 }]");
+    assert_eq!(ask(&service, &["diff", &broken]).status, 2);
+    assert_eq!(ask(&service, &["diff", "absent.yaml"]).status, 2);
+    let toml = write(folder.path(), "r.toml", "[[rules]]\nname = \"a\"\nlimit = \"20/min\"\n");
+    let refused = ask(&service, &["push", &toml]);
+    assert_eq!(refused.status, 1);
+    let told = format!("error: {toml} is TOML and ");
+    assert!(refused.stderr.starts_with(&told), "{}", refused.stderr);
+    assert!(refused.stderr.ends_with("write the rules in YAML\n"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_service_that_is_not_there_is_named() {
     let ran = run(&["rules", "show", "--admin", "127.0.0.1:9"]);
     assert_eq!(ran.status, 2);

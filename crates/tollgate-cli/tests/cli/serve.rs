@@ -272,6 +272,31 @@ fn a_directory_of_limits_for_envoy_is_served_without_a_configuration() {
 }
 
 #[test]
+fn limits_that_break_between_two_starts_are_taken_from_the_state_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(path("limits")).unwrap();
+    let text = "domain: shop\ndescriptors:\n  - key: tenant\n    rate_limit: { unit: day, \
+                requests_per_unit: 5 }\n";
+    fs::write(path("limits/shop.yaml"), text).unwrap();
+    fs::write(path("tollgate.yaml"), "state_dir: state\n").unwrap();
+    let (config, limits) = (path("tollgate.yaml"), path("limits"));
+    let options = ["--config", config.as_str(), "--envoy-config", limits.as_str()];
+    drop(Service::start(&options));
+
+    fs::write(path("limits/shop.yaml"), text.replace("key", "kye")).unwrap();
+    let service = Service::start(&options);
+    assert!(service.said.contains("error: a descriptor has no field `kye`"), "{}", service.said);
+    assert!(service.said.contains("envoy_limits=1"), "{}", service.said);
+    drop(service);
+
+    fs::remove_dir_all(path("state")).unwrap();
+    let ran = run(&["serve", options[0], options[1], options[2], options[3]]);
+    assert_eq!(ran.status, 2);
+    assert!(ran.stderr.contains("error: the limits for Envoy cannot be had"), "{}", ran.stderr);
+}
+
+#[test]
 fn envoy_can_be_left_out() {
     let service = Service::start(&["--grpc", "off"]);
     assert_eq!(service.grpc, "off");

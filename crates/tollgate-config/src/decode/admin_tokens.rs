@@ -6,7 +6,7 @@ use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
 use crate::mistake::{Mistake, quoted};
 use crate::security::{AdminToken, Scope, TokenSecret};
-use crate::tree::Node;
+use crate::tree::{Node, Value};
 
 pub(super) const ADMIN_TOKEN: Shape = Shape {
     what: "an admin token",
@@ -24,8 +24,25 @@ pub(super) const ADMIN_TOKEN: Shape = Shape {
 
 impl Decoder<'_> {
     pub(super) fn admin_tokens(&mut self, node: &Node) -> Option<Vec<AdminToken>> {
-        let tokens: Vec<_> = self.list(node).iter().map(|item| self.admin_token(item)).collect();
-        tokens.into_iter().collect()
+        let items = self.list(node);
+        if items.is_empty() && matches!(node.value, Value::Sequence(_)) {
+            let message = "`admin_tokens` names nobody";
+            let help =
+                "name at least one, or remove the section to let everybody in who can connect";
+            self.error(Mistake::new(node.span.clone(), message).help(help));
+            return None;
+        }
+        let tokens: Vec<_> = items.iter().map(|item| self.admin_token(item)).collect();
+        let tokens: Vec<AdminToken> = tokens.into_iter().collect::<Option<_>>()?;
+        for (index, token) in tokens.iter().enumerate() {
+            let earlier = tokens[..index].iter().find(|other| other.secret == token.secret);
+            if let Some(other) = earlier.filter(|other| other.scope != token.scope) {
+                let message = format!("the tokens {} and {} are the same", other.name, token.name);
+                let help = "give each its own: whoever has it may do what either may";
+                self.warning(Mistake::new(items[index].span.clone(), message).help(help));
+            }
+        }
+        Some(tokens)
     }
 
     fn admin_token(&mut self, node: &Node) -> Option<AdminToken> {

@@ -73,7 +73,7 @@ impl Decoder<'_> {
                 self.error(Mistake::new(entry.name_span.clone(), message).help(help));
             }
             return match body {
-                None => Some(DenialContent::Empty),
+                None => Some(DenialContent::Usual),
                 Some(body) if body? == "problem" => Some(DenialContent::Problem),
                 Some(_) => Some(DenialContent::Empty),
             };

@@ -11,7 +11,7 @@ use crate::tree::{Node, Value};
 
 pub(super) const LISTEN: Shape = Shape {
     what: "`listen`",
-    fields: &["http", "grpc", "admin"],
+    fields: &["http", "grpc", "admin", "limits"],
     synonyms: &[("metrics", "admin"), ("rls", "grpc"), ("api", "http")],
 };
 
@@ -34,6 +34,10 @@ impl Decoder<'_> {
             }
         }
         self.check_distinct(&fields, &given);
+        let limits = match fields.value("limits", self) {
+            Some(node) => self.listen_limits(node),
+            None => Some(default.limits),
+        };
         let address = |wanted| {
             let found = given.iter().find(|(name, ..)| *name == wanted);
             found.map(|(_, address, _)| *address)
@@ -42,6 +46,7 @@ impl Decoder<'_> {
             http: address("http").unwrap_or(default.http),
             grpc: if serves_grpc { address("grpc").or(default.grpc) } else { None },
             admin: address("admin").unwrap_or(default.admin),
+            limits: limits?,
         })
     }
 
@@ -82,7 +87,7 @@ impl Decoder<'_> {
 
 /// The doors, each with the address that it has unless set otherwise.
 fn defaults() -> [(&'static str, SocketAddr); 3] {
-    let Listen { http, grpc, admin } = Listen::default();
+    let Listen { http, grpc, admin, .. } = Listen::default();
     [("http", http), ("grpc", grpc.unwrap_or(http)), ("admin", admin)]
 }
 

@@ -1,6 +1,5 @@
 //! `store` in Redis: one server, a primary that sentinels know, or a cluster.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::decode::fields::{Fields, Shape};
 use crate::decode::redis_url::Named;
 use crate::decode::{Decoder, redis_url};
 use crate::mistake::{Mistake, quoted};
-use crate::redis::{RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
+use crate::redis::{RedisAccess, RedisConfig, RedisPassword, RedisServers, RedisUrl, TlsFiles};
 use crate::store::TimeSource;
 use crate::tree::Node;
 
@@ -30,7 +29,7 @@ pub(super) const TLS: Shape = Shape {
 };
 
 /// The fields with a user or a password.
-const LOGIN: [&str; 3] = ["username", "password", "password_file"];
+pub(super) const LOGIN: [&str; 3] = ["username", "password", "password_file"];
 
 impl Decoder<'_> {
     pub(super) fn redis_single(&mut self, fields: &Fields<'_>) -> Option<RedisConfig> {
@@ -40,12 +39,7 @@ impl Decoder<'_> {
         let node = fields.required("url", &example, self);
         let url = node.and_then(|node| self.redis_url(node, "url", Named::Server));
         if let Some(url) = &url {
-            self.refuse_second_login(fields, url.has_user());
-            if let Some(entry) = fields.entry("database").filter(|_| url.has_database()) {
-                let message = "`database` is given, and one in the URL as well";
-                let mistake = Mistake::new(entry.name_span.clone(), message);
-                self.error(mistake.help("remove what is behind the host and the port of the URL"));
-            }
+            self.refuse_second_access(fields, url);
         }
         self.redis(fields, url.clone().map(RedisServers::Single), url.as_slice())
     }
@@ -78,12 +72,7 @@ impl Decoder<'_> {
         servers: Option<RedisServers>,
         urls: &[RedisUrl],
     ) -> Option<RedisConfig> {
-        let username = fields.value("username", self);
-        let username = username.and_then(|node| self.some_text(node, "username"));
-        let password = self.password(fields);
-        let database = fields.value("database", self);
-        let database = database.and_then(|node| self.number(node, "database", 0..=9_999));
-        let tls = self.tls(fields, urls);
+        let access = self.redis_access(fields, urls);
         let functions = match fields.value("functions", self) {
             Some(node) => self.boolean(node, "functions"),
             None => Some(false),
@@ -122,10 +111,7 @@ impl Decoder<'_> {
         };
         Some(RedisConfig {
             servers: servers?,
-            username,
-            password,
-            database: database.and_then(|database| u32::try_from(database).ok()),
-            tls: tls?,
+            access: access?,
             functions: functions?,
             connections: connections?,
             in_flight_max: in_flight_max?,
@@ -134,6 +120,32 @@ impl Decoder<'_> {
             time_source: time_source?,
             breaker: breaker?,
         })
+    }
+
+    /// Reads who asks, for which database, and the certificates.
+    pub(super) fn redis_access(
+        &mut self,
+        fields: &Fields<'_>,
+        urls: &[RedisUrl],
+    ) -> Option<RedisAccess> {
+        let username = fields.value("username", self);
+        let username = username.and_then(|node| self.some_text(node, "username"));
+        let password = self.password(fields);
+        let database = fields.value("database", self);
+        let database = database.and_then(|node| self.number(node, "database", 0..=9_999));
+        let database = database.and_then(|database| u32::try_from(database).ok());
+        let tls = self.tls(fields, urls)?;
+        Some(RedisAccess { username, password, database, tls })
+    }
+
+    /// Reports what is said of one server in its URL, and in fields as well.
+    pub(super) fn refuse_second_access(&mut self, fields: &Fields<'_>, url: &RedisUrl) {
+        self.refuse_second_login(fields, url.has_user());
+        if let Some(entry) = fields.entry("database").filter(|_| url.has_database()) {
+            let message = "`database` is given, and one in the URL as well";
+            let mistake = Mistake::new(entry.name_span.clone(), message);
+            self.error(mistake.help("remove what is behind the host and the port of the URL"));
+        }
     }
 
     pub(super) fn redis_url(&mut self, node: &Node, field: &str, named: Named) -> Option<RedisUrl> {
@@ -246,30 +258,6 @@ impl Decoder<'_> {
             }
         }
         Some(TlsFiles { ca, identity: cert.zip(key) })
-    }
-
-    fn some_text(&mut self, node: &Node, field: &str) -> Option<String> {
-        let text = self.text(node, &format!("`{field}`"), "text")?;
-        if text.is_empty() {
-            let message = format!("`{field}` is empty");
-            let help = "give it a value, or remove the line to have the default";
-            self.error(Mistake::new(node.span.clone(), message).help(help));
-            return None;
-        }
-        Some(text.to_owned())
-    }
-
-    fn number(&mut self, node: &Node, field: &str, range: RangeInclusive<usize>) -> Option<usize> {
-        let given = self.whole(node, field, &range.start().to_string())?;
-        if let Ok(number) = usize::try_from(given)
-            && range.contains(&number)
-        {
-            return Some(number);
-        }
-        let message = format!("`{field}` cannot be {given}");
-        let help = format!("it must be {} to {}", range.start(), range.end());
-        self.error(Mistake::new(node.span.clone(), message).help(help));
-        None
     }
 
     fn prefix(&mut self, node: &Node) -> Option<String> {

@@ -3,12 +3,17 @@
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
 use crate::envoy::{EnvoyConfig, EnvoyHeaders};
+use crate::rules_from::RulesFrom;
 use crate::tree::Node;
 
 pub(super) const ENVOY: Shape = Shape {
     what: "`envoy`",
-    fields: &["spend_on_denial", "headers"],
-    synonyms: &[("count_denied", "spend_on_denial")],
+    fields: &["spend_on_denial", "headers", "poll_interval"],
+    synonyms: &[
+        ("count_denied", "spend_on_denial"),
+        ("interval", "poll_interval"),
+        ("refresh", "poll_interval"),
+    ],
 };
 
 impl Decoder<'_> {
@@ -22,6 +27,7 @@ impl Decoder<'_> {
             let synonyms = &[("denial", "denials"), ("off", "none"), ("on", "all")];
             self.word(node, "headers", words, synonyms)
         });
+        let poll_interval = self.poll_interval(&fields, RulesFrom::POLL_INTERVAL_DEFAULT);
         Some(EnvoyConfig {
             spend_on_denial: spend_on_denial.unwrap_or_default(),
             headers: match headers {
@@ -29,6 +35,7 @@ impl Decoder<'_> {
                 Some("none") => EnvoyHeaders::None,
                 _ => EnvoyHeaders::Denials,
             },
+            poll_interval: poll_interval?,
         })
     }
 }

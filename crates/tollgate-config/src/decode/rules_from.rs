@@ -4,16 +4,30 @@ use std::time::Duration;
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
+use crate::decode::redis::LOGIN;
 use crate::decode::redis_url::Named;
 use crate::mistake::{Mistake, quoted};
-use crate::redis::{RedisServers, RedisUrl};
+use crate::redis::{RedisAccess, RedisServers, RedisUrl};
 use crate::rules_from::{HttpUrl, RulesFrom};
 use crate::store::StoreConfig;
-use crate::tree::{Node, Value};
+use crate::tree::Node;
 
 pub(super) const RULES_FROM: Shape = Shape {
     what: "`rules_from`",
-    fields: &["kind", "path", "url", "key", "ca", "token_file", "poll_interval"],
+    fields: &[
+        "kind",
+        "path",
+        "url",
+        "username",
+        "password",
+        "password_file",
+        "database",
+        "tls",
+        "key",
+        "ca",
+        "token_file",
+        "poll_interval",
+    ],
     synonyms: &[
         ("type", "kind"),
         ("source", "kind"),
@@ -21,6 +35,10 @@ pub(super) const RULES_FROM: Shape = Shape {
         ("uri", "url"),
         ("address", "url"),
         ("redis_key", "key"),
+        ("user", "username"),
+        ("auth", "password"),
+        ("db", "database"),
+        ("ssl", "tls"),
         ("ca_file", "ca"),
         ("token", "token_file"),
         ("interval", "poll_interval"),
@@ -34,6 +52,11 @@ const KINDS: &[&str] = &["file", "redis", "http"];
 const BELONGING: &[(&str, &[&str])] = &[
     ("path", &["file"]),
     ("url", &["redis", "http"]),
+    ("username", &["redis"]),
+    ("password", &["redis"]),
+    ("password_file", &["redis"]),
+    ("database", &["redis"]),
+    ("tls", &["redis"]),
     ("key", &["redis"]),
     ("ca", &["http"]),
     ("token_file", &["http"]),
@@ -49,6 +72,7 @@ impl Decoder<'_> {
         store: Option<&StoreConfig>,
     ) -> Option<RulesFrom> {
         let fields = Fields::of(node, &RULES_FROM, self)?;
+        self.hide_secrets(&fields);
         let example = self.format.assign_text("kind", "file");
         let kind = fields.required("kind", &example, self)?;
         let kind = self.word(kind, "kind", KINDS, &[("https", "http"), ("url", "http")])?;
@@ -69,23 +93,45 @@ impl Decoder<'_> {
         fields: &Fields<'_>,
         store: Option<&StoreConfig>,
     ) -> Option<RulesFrom> {
-        let url = match (fields.entry("url"), store) {
-            (None, Some(StoreConfig::Redis(redis)))
-                if redis.password.is_none() && redis.database.is_none() && !redis.tls.is_set() =>
-            {
-                match &redis.servers {
-                    RedisServers::Single(url) => Some(url.clone()),
-                    _ => self.rules_url(fields),
-                }
-            }
-            _ => self.rules_url(fields),
+        let (url, access) = match (fields.entry("url"), store) {
+            (None, Some(StoreConfig::Redis(redis))) => match &redis.servers {
+                RedisServers::Single(url) => (Some(url.clone()), redis.access.clone()),
+                _ => (self.rules_url(fields), RedisAccess::default()),
+            },
+            _ => (self.rules_url(fields), RedisAccess::default()),
         };
+        let access = self.rules_access(fields, url.as_ref(), access);
         let key = match fields.value("key", self) {
             Some(node) => self.redis_key(node),
             None => Some(RulesFrom::KEY_DEFAULT.to_owned()),
         };
         let poll_interval = self.poll_interval(fields, RulesFrom::POLL_INTERVAL_DEFAULT);
-        Some(RulesFrom::Redis { url: url?, key: key?, poll_interval: poll_interval? })
+        let (url, access) = (url?, access?);
+        Some(RulesFrom::Redis { url, access, key: key?, poll_interval: poll_interval? })
+    }
+
+    /// Reads what the server is shown, each part in place of what the store shows to the same
+    /// server.
+    fn rules_access(
+        &mut self,
+        fields: &Fields<'_>,
+        url: Option<&RedisUrl>,
+        of_store: RedisAccess,
+    ) -> Option<RedisAccess> {
+        if let Some(url) = url {
+            self.refuse_second_access(fields, url);
+        }
+        let mut given = self.redis_access(fields, url.map_or(&[], std::slice::from_ref))?;
+        if LOGIN.iter().all(|name| fields.entry(name).is_none()) {
+            (given.username, given.password) = (of_store.username, of_store.password);
+        }
+        if fields.entry("database").is_none() {
+            given.database = of_store.database;
+        }
+        if fields.entry("tls").is_none() {
+            given.tls = of_store.tls;
+        }
+        Some(given)
     }
 
     fn rules_url(&mut self, fields: &Fields<'_>) -> Option<RedisUrl> {
@@ -144,7 +190,11 @@ impl Decoder<'_> {
         }
     }
 
-    fn poll_interval(&mut self, fields: &Fields<'_>, default: Duration) -> Option<Duration> {
+    pub(super) fn poll_interval(
+        &mut self,
+        fields: &Fields<'_>,
+        default: Duration,
+    ) -> Option<Duration> {
         match fields.value("poll_interval", self) {
             Some(node) => {
                 let range = Duration::from_millis(100)..=Duration::from_secs(3_600);
@@ -159,9 +209,6 @@ impl Decoder<'_> {
             let Some(entry) = fields.entry(name) else { continue };
             if kinds.contains(&kind) {
                 continue;
-            }
-            if *name == "url" && matches!(&entry.value.value, Value::Scalar(_)) {
-                self.hide_user(&entry.value);
             }
             let message = format!("`{name}` does not belong to rules of kind {}", quoted(kind));
             let other = self.format.assign_text("kind", kinds[0]);

@@ -1,5 +1,7 @@
 //! Text, whole numbers, booleans and words of a fixed set.
 
+use std::ops::RangeInclusive;
+
 use crate::decode::Decoder;
 use crate::decode::fields::meant;
 use crate::mistake::{Mistake, listed, quoted};
@@ -64,6 +66,37 @@ impl Decoder<'_> {
             self.error(Mistake::new(node.span.clone(), message).label(*problem).help(help));
         }
         number.ok()
+    }
+
+    /// Reads text that is not empty.
+    pub(super) fn some_text(&mut self, node: &Node, field: &str) -> Option<String> {
+        let text = self.text(node, &format!("`{field}`"), "text")?;
+        if text.is_empty() {
+            let message = format!("`{field}` is empty");
+            let help = "give it a value, or remove the line to have the default";
+            self.error(Mistake::new(node.span.clone(), message).help(help));
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    /// Reads a whole number of a range.
+    pub(super) fn number(
+        &mut self,
+        node: &Node,
+        field: &str,
+        range: RangeInclusive<usize>,
+    ) -> Option<usize> {
+        let given = self.whole(node, field, &range.start().to_string())?;
+        if let Ok(number) = usize::try_from(given)
+            && range.contains(&number)
+        {
+            return Some(number);
+        }
+        let message = format!("`{field}` cannot be {given}");
+        let help = format!("it must be {} to {}", range.start(), range.end());
+        self.error(Mistake::new(node.span.clone(), message).help(help));
+        None
     }
 
     /// Reads one word of a fixed set.

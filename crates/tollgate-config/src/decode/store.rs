@@ -105,7 +105,7 @@ impl Decoder<'_> {
     }
 
     /// Hides what no message and no snippet may show, be the rest right or wrong.
-    fn hide_secrets(&mut self, fields: &Fields<'_>) {
+    pub(super) fn hide_secrets(&mut self, fields: &Fields<'_>) {
         if let Some(entry) = fields.entry("password") {
             self.hide(entry.value.span.clone());
         }

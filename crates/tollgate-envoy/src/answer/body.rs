@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub(super) const CONTENT_TYPE: &str = "application/problem+json";
-
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// Without the status, which is Envoy's to choose.

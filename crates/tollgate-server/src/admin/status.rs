@@ -5,14 +5,28 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate::{Limiter, Rule, StatusChange, StoreErrorKind};
 
+use crate::rules_status::{RulesError, RulesStatus};
+
 /// What is told of a node.
 #[derive(Serialize)]
 pub(super) struct Status<'a> {
     store: StoreStatus,
     nodes: NodesStatus,
     local: LocalStatus,
+    config: ConfigStatus,
     rules: Vec<RuleStatus<'a>>,
     changes: Vec<ChangeStatus>,
+}
+
+/// Which rules and limits are in force, and why newer ones are not.
+#[derive(Serialize)]
+struct ConfigStatus {
+    rules_id: Option<String>,
+    rules_error: Option<RulesError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy_limits_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy_limits_error: Option<RulesError>,
 }
 
 #[derive(Serialize)]
@@ -83,7 +97,7 @@ struct ChangeStatus {
 }
 
 /// Writes the status of a limiter with the rules in force.
-pub(super) fn write(limiter: &Limiter) -> Vec<u8> {
+pub(super) fn write(limiter: &Limiter, in_force: RulesStatus) -> Vec<u8> {
     let (status, rules) = (limiter.status(), limiter.rules());
     let store = StoreStatus {
         kind: limiter.store().kind(),
@@ -119,7 +133,15 @@ pub(super) fn write(limiter: &Limiter) -> Vec<u8> {
     let changes = status.changes.iter().map(|(ago, change)| ChangeStatus::of(*ago, *change));
     let mut rules: Vec<_> = rules.iter().map(|rule| RuleStatus::of(limiter, rule)).collect();
     rules.sort_by_key(|rule| rule.domain);
-    let told = Status { store, nodes, local, rules, changes: changes.collect() };
+    let (limits_id, limits_error) =
+        in_force.envoy_limits.map(|limits| (limits.id, limits.error)).unzip();
+    let config = ConfigStatus {
+        rules_id: in_force.id,
+        rules_error: in_force.error,
+        envoy_limits_id: limits_id,
+        envoy_limits_error: limits_error.flatten(),
+    };
+    let told = Status { store, nodes, local, config, rules, changes: changes.collect() };
     // Writing words and numbers to memory cannot fail.
     let mut body = serde_json::to_vec(&told).unwrap_or_default();
     body.push(b'\n');

@@ -13,9 +13,10 @@ use tollgate::Verdict;
 use tollgate_tower::{DenialResponse, Rejection};
 
 use crate::answer::Answer;
+use crate::app::App;
 use crate::edge::Edge;
 use crate::http::problem::Problem;
-use crate::http::request::{BODY_LEN_MAX, Call};
+use crate::http::request::Call;
 
 const PROBLEM: &str = "application/problem+json";
 
@@ -30,8 +31,8 @@ const HEADERS_MAX: usize = 12;
 const ANSWER_LEN: usize = 512;
 
 /// Reads what a call is asked.
-pub(super) async fn read<C: Call>(body: Body) -> Result<C, Problem> {
-    Ok(C::parse(&receive(body, BODY_LEN_MAX).await?)?)
+pub(super) async fn read<C: Call>(app: &App, body: Body) -> Result<C, Problem> {
+    Ok(C::parse(&receive(body, app.body_bytes_max).await?)?)
 }
 
 /// Receives a body of at most `len_max` bytes, in time.
@@ -129,7 +130,7 @@ mod tests {
         let begun = stream::iter([std::io::Result::Ok("{")]);
         let body = Body::from_stream(begun.chain(stream::pending()));
         let start = tokio::time::Instant::now();
-        let problem = receive(body, BODY_LEN_MAX).await.unwrap_err();
+        let problem = receive(body, 1_024).await.unwrap_err();
         assert_eq!(start.elapsed(), Duration::from_secs(10));
         assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
     }

@@ -18,9 +18,6 @@ pub(crate) use self::calls::{
 use self::object::Object;
 use self::value::{not_a_name, shortened, text, whole_number};
 
-/// The largest body in bytes.
-pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
-
 /// The most bytes of the attributes of a request that holds something, 8 for each attribute
 /// included: its id has room for them.
 const HELD_LEN_MAX: usize = 8 * 1024;

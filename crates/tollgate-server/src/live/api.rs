@@ -12,7 +12,7 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
-use tollgate_config::{Config, RulesFile, RulesId};
+use tollgate_config::{Config, RulesFile, RulesId, RulesIdError};
 
 use crate::app::App;
 use crate::http::{Problem, receive};
@@ -23,6 +23,8 @@ use crate::live::version::{Origin, report};
 use crate::rules_status::RulesHistory;
 use crate::tokens::Bearer;
 
+pub(crate) use self::shown::status;
+
 pub(crate) fn router() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/rules", get(show).put(push))
@@ -32,22 +34,32 @@ pub(crate) fn router() -> Router<Arc<App>> {
 
 /// What the caller believes to be in force.
 enum Expected {
-    /// Rules with this id.
-    Id(RulesId),
+    /// Rules with one of these ids.
+    Ids(Vec<RulesId>),
     /// Any.
     Any,
     /// None yet.
     None,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RollbackTo {
     id: Option<String>,
 }
 
-async fn show(State(app): State<Arc<App>>) -> Response {
-    shown(&app.live)
+async fn show(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let mut response = shown(&app.live);
+    let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
+    let is_known = known.zip(tag).is_some_and(|(known, tag)| {
+        known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag)
+    });
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = Body::empty();
+    }
+    response
 }
 
 async fn history(State(app): State<Arc<App>>) -> Response {
@@ -85,13 +97,11 @@ async fn roll_back(
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let body = receive(request.into_body(), 1_024).await?;
-    let RollbackTo { id } = match body.is_empty() {
-        true => RollbackTo::default(),
-        false => serde_json::from_slice(&body).map_err(|error| {
-            let detail = format!("the body is not {{\"id\":\"ID\"}}: {error}");
-            Problem::new(StatusCode::BAD_REQUEST, detail)
-        })?,
-    };
+    // A body that was lost on the way must not change anything.
+    let RollbackTo { id } = serde_json::from_slice(&body).map_err(|error| {
+        let detail = format!("the body is neither {{}} nor {{\"id\":\"ID\"}}: {error}");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
     let document = app.live.earlier(id.as_deref())?;
     let by = name(bearer.as_ref());
     app.live.replace(document.as_bytes().to_vec(), &expected, Origin::Rollback, by).await?;
@@ -131,9 +141,24 @@ impl Live {
             return Err(Problem::new(StatusCode::CONFLICT, why));
         }
         let name = self.source.name();
-        let file = RulesFile::from_bytes(text.clone(), &name)
+        RulesFile::from_bytes(text.clone(), &name)
             .map_err(|errors| Problem::new(StatusCode::BAD_REQUEST, report(&errors)))?;
         let _turn = self.turn.lock().await;
+        for _ in 0..WRITES_MAX {
+            match self.write(&text, expected).await? {
+                Written::Yes => {
+                    self.take(text, origin, by).await;
+                    return Ok(());
+                }
+                Written::Conflict if matches!(expected, Expected::Any) => {}
+                Written::Conflict => break,
+            }
+        }
+        Err(conflict(self.in_force().as_ref()))
+    }
+
+    /// Writes rules once, over what the source has now.
+    async fn write(&self, text: &[u8], expected: &Expected) -> Result<Written, Problem> {
         let fetched = self.source.fetch().await;
         let seen = match &fetched {
             Ok(Fetched::Text(text)) => Some(text.clone()),
@@ -144,24 +169,46 @@ impl Live {
             return Err(unavailable(error));
         }
         self.took(fetched).await;
-        let in_force = self.state().history.current().map(|version| version.id.clone());
-        if !expected.holds(in_force.as_ref(), seen.is_some()) {
-            return Err(conflict(in_force.as_ref()));
+        if !expected.holds(self.in_force().as_ref(), seen.is_some()) {
+            return Ok(Written::Conflict);
         }
-        // What says the same already is not written again.
-        if seen.is_some() && in_force.as_ref() == Some(&file.id) && self.state().refusal.is_none() {
-            return Ok(());
+        if seen.as_deref() == Some(text) {
+            return Ok(Written::Yes);
         }
-        let Ok(written) = String::from_utf8(text) else { return Ok(()) };
-        match self.source.write(seen.as_deref(), &written).await {
-            Ok(()) => {}
-            Err(WriteError::Conflict) => return Err(conflict(in_force.as_ref())),
-            Err(WriteError::ReadOnly(why)) => return Err(Problem::new(StatusCode::CONFLICT, why)),
-            Err(WriteError::Source(error)) => return Err(unavailable(&error)),
+        if seen.as_deref().is_some_and(|seen| is_configuration(seen, &self.source.name())) {
+            let detail = "the source holds a whole configuration, of which rules would leave \
+                          nothing: have the rules in a file or a key of their own";
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
         }
-        self.take(written.into_bytes(), origin, by).await;
-        Ok(())
+        let written = std::str::from_utf8(text).unwrap_or_default();
+        match self.source.write(seen.as_deref(), written).await {
+            Ok(()) => Ok(Written::Yes),
+            Err(WriteError::Conflict) => Ok(Written::Conflict),
+            Err(WriteError::ReadOnly(why)) => Err(Problem::new(StatusCode::CONFLICT, why)),
+            Err(WriteError::Source(error)) => Err(unavailable(&error)),
+        }
     }
+
+    fn in_force(&self) -> Option<RulesId> {
+        self.state().history.current().map(|version| version.id.clone())
+    }
+}
+
+/// What became of an attempt to write.
+enum Written {
+    /// The source has the text.
+    Yes,
+    /// It had something else than was expected.
+    Conflict,
+}
+
+/// How often rules are written that are to replace whatever is there, if others write as well.
+const WRITES_MAX: usize = 10;
+
+/// Tells whether a text that is no rules by themselves is a configuration.
+fn is_configuration(text: &[u8], name: &str) -> bool {
+    let is_rules = RulesFile::from_bytes(text.to_vec(), name).is_ok();
+    !is_rules && std::str::from_utf8(text).is_ok_and(|text| Config::parse(text, name).is_ok())
 }
 
 impl Expected {
@@ -169,7 +216,7 @@ impl Expected {
         match self {
             Self::Any => true,
             Self::None => !is_there,
-            Self::Id(id) => in_force == Some(id),
+            Self::Ids(ids) => in_force.is_some_and(|in_force| ids.contains(in_force)),
         }
     }
 }
@@ -188,9 +235,15 @@ fn expected(headers: &HeaderMap) -> Result<Option<Expected>, Problem> {
     if value == "*" {
         return Ok(Some(Expected::Any));
     }
-    let id = value.strip_prefix("W/").unwrap_or(value).trim_matches('"').parse();
-    id.map(|id| Some(Expected::Id(id)))
+    ids(value)
+        .map(|ids| Some(Expected::Ids(ids)))
         .map_err(|error| wrong(&format!("`If-Match` is not `\"ID\"` or `*`: {error}")))
+}
+
+/// Reads a list of entity tags.
+fn ids(value: &str) -> Result<Vec<RulesId>, RulesIdError> {
+    let id = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').parse();
+    value.split(',').map(|tag| id(tag.trim())).collect()
 }
 
 fn conflict(in_force: Option<&RulesId>) -> Problem {
@@ -210,7 +263,7 @@ fn unavailable(error: &crate::live::SourceError) -> Problem {
 }
 
 fn shown(live: &Live) -> Response {
-    let rules = shown::status(live);
+    let rules = status(live);
     let etag = rules.id.as_ref().and_then(|id| HeaderValue::from_str(&format!("\"{id}\"")).ok());
     json(&rules, etag)
 }

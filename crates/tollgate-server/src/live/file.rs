@@ -7,32 +7,29 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use notify::{EventKind, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use crate::live::error::{SourceError, WriteError};
-use crate::live::source::{Fetched, read_file};
-
-/// For how long a file must stay as it is before it is taken for whole. An editor that writes in
-/// place truncates it first, and half of a file may be a file without mistakes.
-const SETTLE: Duration = Duration::from_millis(20);
-
-/// How often a file that keeps changing is read before what is there is taken.
-const READS_MAX: usize = 100;
+use crate::live::reading::Reading;
+use crate::live::source::{Fetched, read_bounded, read_file};
+use crate::live::watch::{Watch, folder_of, settled};
 
 #[derive(Debug)]
 pub(crate) struct FileSource {
     path: PathBuf,
-    poll_interval: Duration,
-    changed: Arc<Notify>,
+    watch: Watch,
+    reading: Reading,
     last: Mutex<Option<Vec<u8>>>,
 }
 
 impl FileSource {
     pub(super) fn new(path: &Path, poll_interval: Duration) -> Self {
-        let changed = Arc::new(Notify::new());
-        Self { path: path.to_owned(), poll_interval, changed, last: Mutex::new(None) }
+        Self {
+            path: path.to_owned(),
+            watch: Watch::new(poll_interval),
+            reading: Reading::new(),
+            last: Mutex::new(None),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -40,25 +37,23 @@ impl FileSource {
     }
 
     pub(super) fn pace(&self) -> (Duration, Arc<Notify>) {
-        (self.poll_interval, Arc::clone(&self.changed))
+        self.watch.pace()
     }
 
     /// Reads the file, once it has stopped to change.
     pub(super) async fn fetch(&self) -> Result<Fetched, SourceError> {
-        let Some(mut text) = read_file(&self.path).await? else { return Ok(Fetched::Absent) };
+        let Some(text) = self.read().await? else { return Ok(Fetched::Absent) };
         if self.last().as_ref() == Some(&text) {
             return Ok(Fetched::Text(text));
         }
-        for _ in 0..READS_MAX {
-            sleep(SETTLE).await;
-            let Some(again) = read_file(&self.path).await? else { return Ok(Fetched::Absent) };
-            if again == text {
-                break;
-            }
-            text = again;
-        }
+        let text = settled(Some(text), || self.read()).await?;
+        let Some(text) = text else { return Ok(Fetched::Absent) };
         *self.last() = Some(text.clone());
         Ok(Fetched::Text(text))
+    }
+
+    async fn read(&self) -> Result<Option<Vec<u8>>, SourceError> {
+        read_file(&self.reading, &self.path).await
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Vec<u8>>> {
@@ -70,57 +65,12 @@ impl FileSource {
     /// to. Not the file itself: editors and Kubernetes put another in its place, of which a watch
     /// of the first is told nothing.
     pub(super) async fn watch(&self) {
-        let changed = Arc::clone(&self.changed);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading is an event too, and would go on for ever.
-            if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                changed.notify_one();
-            }
-        });
-        let mut watcher = match watcher {
-            Ok(watcher) => watcher,
-            Err(error) => return self.only_poll(&error).await,
-        };
-        let mut watched = BTreeSet::new();
-        loop {
-            let folders = self.folders();
-            for gone in watched.difference(&folders) {
-                // A folder that was removed is watched no more already.
-                let _ = watcher.unwatch(gone);
-            }
-            let mut kept = folders.clone();
-            for folder in folders.difference(&watched) {
-                if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-                    kept.remove(folder);
-                    tracing::debug!(%error, folder = %folder.display(), "cannot watch a folder");
-                }
-            }
-            if kept.is_empty() {
-                let error = notify::Error::generic("no folder can be watched");
-                return self.only_poll(&error).await;
-            }
-            watched = kept;
-            // A link may lead elsewhere by now.
-            sleep(self.poll_interval).await;
-        }
-    }
-
-    async fn only_poll(&self, error: &notify::Error) {
-        tracing::info!(
-            %error,
-            poll_interval_ms = u64::try_from(self.poll_interval.as_millis()).unwrap_or(u64::MAX),
-            "changes of the file are not announced, it is read at intervals"
-        );
-        std::future::pending().await
+        self.watch.run(|| self.folders()).await;
     }
 
     fn folders(&self) -> BTreeSet<PathBuf> {
-        let folder = |path: &Path| match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
         let target = fs::canonicalize(&self.path).ok();
-        let folders = [Some(folder(&self.path)), target.as_deref().map(folder)];
+        let folders = [Some(folder_of(&self.path)), target.as_deref().map(folder_of)];
         folders.into_iter().flatten().collect()
     }
 
@@ -128,15 +78,14 @@ impl FileSource {
     pub(super) async fn write(&self, seen: Option<&[u8]>, text: &str) -> Result<(), WriteError> {
         let (path, seen, text) =
             (self.path.clone(), seen.map(<[u8]>::to_vec), text.as_bytes().to_vec());
-        let written = tokio::task::spawn_blocking(move || replace(&path, seen.as_deref(), &text));
-        match written.await {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err(WriteError::Conflict),
-            Ok(Err(error)) => {
+        let work = move || replace(&path, seen.as_deref(), &text);
+        match self.reading.run(&self.path, work).await? {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(WriteError::Conflict),
+            Err(error) => {
                 let path = self.path.display();
                 Err(SourceError::new(format!("{path} cannot be written: {error}")).into())
             }
-            Err(_) => Err(SourceError::new("the file could not be written").into()),
         }
     }
 }
@@ -145,21 +94,23 @@ impl FileSource {
 fn replace(path: &Path, seen: Option<&[u8]>, text: &[u8]) -> io::Result<bool> {
     // What a link leads to is replaced, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let permissions = match fs::read(&path) {
-        Ok(current) if seen == Some(current.as_slice()) => Some(fs::metadata(&path)?.permissions()),
+    // Of what is too large no more was seen than shows that it is.
+    let like = match read_bounded(&path) {
+        Ok(current) if seen == Some(current.as_slice()) => Some(fs::metadata(&path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound && seen.is_none() => None,
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => return Ok(false),
     };
-    write_whole(&path, text, permissions)?;
+    write_whole(&path, text, like.as_ref())?;
     Ok(true)
 }
 
-/// Writes a file so that it is there as a whole or not at all.
+/// Writes a file so that it is there as a whole or not at all, with the mode and the owner of the
+/// file that it is `like`.
 pub(super) fn write_whole(
     path: &Path,
     bytes: &[u8],
-    permissions: Option<fs::Permissions>,
+    like: Option<&fs::Metadata>,
 ) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
@@ -167,8 +118,9 @@ pub(super) fn write_whole(
     let write = || {
         let mut file = fs::File::create(&beside)?;
         file.write_all(bytes)?;
-        if let Some(permissions) = permissions {
-            file.set_permissions(permissions)?;
+        if let Some(like) = like {
+            keep_owner(&file, like);
+            file.set_permissions(like.permissions())?;
         }
         file.sync_all()?;
         fs::rename(&beside, path)
@@ -178,3 +130,15 @@ pub(super) fn write_whole(
         let _ = fs::remove_file(&beside);
     })
 }
+
+/// Gives a file the owner of another, where this process may.
+#[cfg(unix)]
+fn keep_owner(file: &fs::File, like: &fs::Metadata) {
+    use std::os::unix::fs::{MetadataExt, fchown};
+
+    // Most processes may not, and then have written as whoever they are.
+    let _ = fchown(file, Some(like.uid()), Some(like.gid()));
+}
+
+#[cfg(not(unix))]
+const fn keep_owner(_file: &fs::File, _like: &fs::Metadata) {}

@@ -1,8 +1,9 @@
 //! Follows the source.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::live::error::SourceError;
@@ -13,27 +14,34 @@ use crate::live::{Live, Taken};
 /// For how long further news is gathered once there is some.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Puts what the source gives in force, whenever it tells of a change, at intervals and when
+/// Puts what the sources of the rules and of the limits for Envoy give in force, whenever one tells of a change, at intervals and when
 /// `reload` changes. It never ends by itself.
 pub(crate) async fn follow(live: &Live, mut reload: watch::Receiver<u64>) {
+    let limits_reload = reload.clone();
     let asking = async {
         loop {
-            let Some((pause, changed)) = live.source.pace() else {
-                return std::future::pending().await;
-            };
-            tokio::select! {
-                // In a busy folder, one look answers many events.
-                () = changed.notified() => sleep(GATHER).await,
-                () = sleep(pause) => {}
-                asked = reload.changed() => if asked.is_err() {
-                    // The service is gone, and so will be this future.
-                    std::future::pending().await
-                },
-            }
+            let Some(pace) = live.source.pace() else { return std::future::pending().await };
+            news(pace, &mut reload).await;
             live.refresh().await;
         }
     };
-    tokio::join!(live.source.watch(), asking);
+    tokio::join!(live.source.watch(), asking, live.limits.follow(limits_reload));
+}
+
+/// Waits until a source is to be asked.
+pub(super) async fn news(
+    (pause, changed): (Duration, Arc<Notify>),
+    reload: &mut watch::Receiver<u64>,
+) {
+    tokio::select! {
+        // In a busy folder, one look answers many events.
+        () = changed.notified() => sleep(GATHER).await,
+        () = sleep(pause) => {}
+        asked = reload.changed() => if asked.is_err() {
+            // The service is gone, and so will be this future.
+            std::future::pending().await
+        },
+    }
 }
 
 impl Live {

@@ -12,6 +12,7 @@ use tollgate_config::{Config, HttpUrl};
 
 use crate::client::{Client, Request};
 use crate::live::error::SourceError;
+use crate::live::reading::Reading;
 use crate::live::source::{Fetched, read_file};
 
 /// How long an answer may take that is not waited for.
@@ -31,6 +32,7 @@ pub(crate) struct HttpSource {
     client: Client,
     url: HttpUrl,
     token_file: Option<PathBuf>,
+    reading: Reading,
     poll_interval: Duration,
     etag: Mutex<Option<HeaderValue>>,
     /// Whether the server has waited for a change, and so is to be asked again at once.
@@ -53,6 +55,7 @@ impl HttpSource {
             client,
             url: url.clone(),
             token_file,
+            reading: Reading::new(),
             poll_interval,
             etag: Mutex::new(None),
             has_waited: AtomicBool::new(false),
@@ -97,7 +100,7 @@ impl HttpSource {
             limit += WAIT;
         }
         if let Some(file) = &self.token_file {
-            let token = read_file(file).await?;
+            let token = read_file(&self.reading, file).await?;
             let token = token.ok_or_else(|| {
                 SourceError::new(format!("there is no file {} with a token", file.display()))
             })?;

@@ -1,15 +1,17 @@
 //! The last versions on disk, for a start while the source is away.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tollgate::Timestamp;
 use tollgate_config::RulesFile;
 
 use crate::live::file::write_whole;
 use crate::live::history::History;
+use crate::live::reading::open_regular;
 use crate::live::source::Source;
 use crate::live::version::{Checked, Origin, Version};
 
@@ -49,13 +51,7 @@ struct Entry {
 impl Kept {
     /// Makes the directory, if it is not there.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let path = folder.join(FILE);
-        // What cannot be written should be known at the start, not at the first change.
-        let probe = folder.join(format!("{FILE}.probe"));
-        std::fs::write(&probe, b"")?;
-        std::fs::remove_file(&probe)?;
-        Ok(Self { path, written: Arc::new(Mutex::new(0)) })
+        Ok(Self { path: open(folder, FILE)?, written: Arc::new(Mutex::new(0)) })
     }
 
     /// Writes the versions unless that or a later history was written, and says so in the log if
@@ -87,7 +83,7 @@ impl Kept {
 
     /// Reads the versions of that source, the newest first, each checked anew.
     pub(super) fn read(&self, source: &Source) -> Vec<Checked> {
-        let contents = match self.contents() {
+        let contents: Contents = match read(&self.path) {
             Ok(Some(contents)) => contents,
             Ok(None) => return Vec::new(),
             Err(error) => {
@@ -102,18 +98,30 @@ impl Kept {
         }
         contents.versions.into_iter().filter_map(|entry| entry.checked(source)).collect()
     }
+}
 
-    fn contents(&self) -> io::Result<Option<Contents>> {
-        match std::fs::metadata(&self.path) {
-            Ok(metadata) if metadata.len() > SIZE_MAX => {
-                return Err(io::Error::other("the file is too large"));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(_) | Err(_) => {}
+/// Makes the state directory, and returns the path of a file in it.
+pub(super) fn open(folder: &Path, file: &str) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(folder)?;
+    // What cannot be written should be known at the start, not at the first change.
+    let probe = folder.join(format!("{file}.probe"));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)?;
+    Ok(folder.join(file))
+}
+
+/// Reads a file of the state directory, if it is there.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.len() > SIZE_MAX => {
+            return Err(io::Error::other("the file is too large"));
         }
-        let bytes = std::fs::read(&self.path)?;
-        serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other)
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(_) | Err(_) => {}
     }
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(SIZE_MAX).read_to_end(&mut bytes)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other)
 }
 
 impl Entry {

@@ -1,7 +1,6 @@
 //! Where rules come from.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use crate::error::ServeError;
 use crate::live::error::{SourceError, WriteError};
 use crate::live::file::FileSource;
 use crate::live::http::HttpSource;
+use crate::live::reading::{Reading, open_regular};
 use crate::live::redis::RedisSource;
 
 /// The source of a service's rules.
@@ -44,15 +44,23 @@ impl Source {
             RulesFrom::File { path, poll_interval } => {
                 Self::File(FileSource::new(path, *poll_interval))
             }
-            RulesFrom::Redis { url, key, poll_interval } => Self::Redis(Box::new(
-                RedisSource::new(url, key, *poll_interval).map_err(ServeError::rules)?,
+            RulesFrom::Redis { url, access, key, poll_interval } => Self::Redis(Box::new(
+                RedisSource::new(url, access, key, *poll_interval).map_err(ServeError::rules)?,
             )),
             RulesFrom::Http { url, ca, token_file, poll_interval } => Self::Http(
                 HttpSource::new(url, ca.as_deref(), token_file.clone(), *poll_interval)
                     .map_err(ServeError::rules)?,
             ),
             _ => match &config.file {
-                Some(file) => Self::Config(FileSource::new(file, RulesFrom::POLL_INTERVAL_DEFAULT)),
+                // A pipe gives its text once.
+                Some(file) if file.is_file() => {
+                    Self::Config(FileSource::new(file, RulesFrom::POLL_INTERVAL_DEFAULT))
+                }
+                Some(file) => {
+                    let file = file.display();
+                    tracing::info!(%file, "the configuration is no regular file, it is not followed");
+                    Self::None
+                }
                 None => Self::None,
             },
         })
@@ -183,19 +191,21 @@ impl fmt::Display for Source {
 
 /// Reads a file, and of one that is too large no more than shows that it is. `None` if there is
 /// none.
-pub(super) async fn read_file(path: &Path) -> Result<Option<Vec<u8>>, SourceError> {
+pub(super) async fn read_file(
+    reading: &Reading,
+    path: &Path,
+) -> Result<Option<Vec<u8>>, SourceError> {
     let file = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || read_bounded(&file)).await;
-    match read.unwrap_or_else(|ended| Err(io::Error::other(ended))) {
+    match reading.run(path, move || read_bounded(&file)).await? {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(SourceError::new(format!("{} cannot be read: {error}", path.display()))),
     }
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(Config::SIZE_MAX).unwrap_or(u64::MAX);
-    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

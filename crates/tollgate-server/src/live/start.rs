@@ -7,6 +7,7 @@ use tollgate_config::Config;
 
 use crate::error::ServeError;
 use crate::live::kept::Kept;
+use crate::live::limits::LimitsInForce;
 use crate::live::source::Source;
 use crate::live::version::{Checked, Origin, Version};
 use crate::live::{Live, State, Taken};
@@ -28,7 +29,8 @@ impl Live {
             }
             _ => None,
         };
-        let live = Self::new(config, limiter, source, kept);
+        let limits = LimitsInForce::start(config).await?;
+        let live = Self::new(config, limiter, source, kept, limits);
         if live.source.is_elsewhere() {
             live.start_from_elsewhere().await;
         } else {
@@ -37,14 +39,26 @@ impl Live {
         Ok(live)
     }
 
-    /// Follows no source: the application gives the limiter its rules.
-    pub(crate) fn unled(config: &Config, limiter: Limiter) -> Self {
-        Self::new(config, limiter, Source::None, None)
+    /// Follows no source of rules: the application gives the limiter its rules.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if there are no limits for Envoy, though there is a directory of them.
+    pub(crate) async fn unled(config: &Config, limiter: Limiter) -> Result<Self, ServeError> {
+        let limits = LimitsInForce::start(config).await?;
+        Ok(Self::new(config, limiter, Source::None, None, limits))
     }
 
-    fn new(config: &Config, limiter: Limiter, source: Source, kept: Option<Kept>) -> Self {
+    fn new(
+        config: &Config,
+        limiter: Limiter,
+        source: Source,
+        kept: Option<Kept>,
+        limits: LimitsInForce,
+    ) -> Self {
         Self {
             limiter,
+            limits,
             source,
             started_with: config.clone(),
             kept,
@@ -55,8 +69,7 @@ impl Live {
 
     fn start_from_config(&self) {
         let config = &self.started_with;
-        let document = config.rules_text().into();
-        let version = Version::new(config.rules_id.clone(), document, config.rules.len());
+        let version = Version::of(config);
         self.limiter.replace_rules(config.rules.clone());
         self.state().history.push(Version { origin: Origin::Config, ..version });
     }

@@ -18,6 +18,8 @@ pub(super) struct Version {
     /// Who put it in force by the admin API.
     pub(super) by: Option<String>,
     pub(super) applied_at: Timestamp,
+    /// What is doubtful in it.
+    pub(super) warnings: Vec<String>,
 }
 
 /// How a version came to be in force.
@@ -55,7 +57,6 @@ impl Origin {
 pub(super) struct Checked {
     pub(super) rules: RuleSet,
     pub(super) version: Version,
-    pub(super) warnings: Vec<String>,
     /// The whole configuration, where the text is one.
     pub(super) config: Option<Box<Config>>,
 }
@@ -72,19 +73,14 @@ impl Checked {
             return Ok(Self::of(&file, String::from_utf8_lossy(text).into()));
         }
         let text = String::from_utf8(text.to_vec()).map_err(|_| "the file is not UTF-8")?;
-        let parsed = match limits.is_empty() {
+        let parsed = match limits.is_empty() && limits.directory.is_none() {
             true => Config::parse(&text, &name),
             false => Config::parse_beside(&text, &name, limits.clone()),
         };
         let config = parsed.map_err(|errors| report(&errors))?;
         Ok(Self {
             rules: config.rules.clone(),
-            version: Version::new(
-                config.rules_id.clone(),
-                config.rules_text().into(),
-                config.rules.len(),
-            ),
-            warnings: listed(&config.warnings),
+            version: Version::of(&config),
             config: Some(Box::new(config)),
         })
     }
@@ -92,8 +88,10 @@ impl Checked {
     pub(super) fn of(file: &RulesFile, document: Arc<str>) -> Self {
         Self {
             rules: file.rules.clone(),
-            version: Version::new(file.id.clone(), document, file.rules.len()),
-            warnings: listed(&file.warnings),
+            version: Version {
+                warnings: listed(&file.warnings),
+                ..Version::new(file.id.clone(), document, file.rules.len())
+            },
             config: None,
         }
     }
@@ -102,7 +100,15 @@ impl Checked {
 impl Version {
     pub(super) fn new(id: RulesId, document: Arc<str>, rules_count: usize) -> Self {
         let applied_at = SystemClock.now();
-        Self { id, document, rules_count, origin: Origin::Source, by: None, applied_at }
+        let (origin, warnings) = (Origin::Source, Vec::new());
+        Self { id, document, rules_count, origin, by: None, applied_at, warnings }
+    }
+
+    /// Makes the version that a whole configuration holds.
+    pub(super) fn of(config: &Config) -> Self {
+        let (id, document) = (config.rules_id.clone(), config.rules_text().into());
+        let warnings = listed(&config.warnings);
+        Self { warnings, ..Self::new(id, document, config.rules.len()) }
     }
 }
 
@@ -112,6 +118,7 @@ pub(super) fn report(errors: &ConfigErrors) -> String {
     lines.join("\n")
 }
 
-fn listed(warnings: &ConfigWarnings) -> Vec<String> {
+/// Writes the first warnings.
+pub(super) fn listed(warnings: &ConfigWarnings) -> Vec<String> {
     warnings.iter().take(WARNINGS_MAX).map(ToString::to_string).collect()
 }

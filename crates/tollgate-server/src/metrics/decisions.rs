@@ -5,13 +5,15 @@ mod renewal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tollgate::{CheckError, Mode, Rule, RuleDecision, RuleSet, Verdict};
+
+use crate::denials::too_late;
 
 pub(super) use self::renewal::Renewal;
 
@@ -72,11 +74,6 @@ impl Decisions {
         Self { domains: RwLock::new(domains), unlimited: AtomicU64::new(0) }
     }
 
-    pub(super) fn add(&self, rules: &[Arc<Rule>]) {
-        let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().for_each(|rule| add(&mut domains, rule));
-    }
-
     pub(super) fn count(&self, verdict: &Verdict) {
         for decided in verdict.rules() {
             self.raise(decided.rule(), decided.mode(), Outcome::of(decided));
@@ -86,15 +83,10 @@ impl Decisions {
         }
     }
 
-    /// Counts the refusal of a request that would have had to wait for too long. If all its rules
-    /// allow it, that is a denial of the one that asks for the longest delay; without a delay, of
-    /// the finest, whose bucket others wait for.
+    /// Counts the refusal of a request that would have had to wait for too long, as a denial of
+    /// what it would have waited for.
     pub(super) fn count_refusal(&self, verdict: &Verdict) {
-        let enforced = || verdict.rules().iter().filter(|decided| !decided.rule().is_shadow());
-        let refusing = match verdict.is_allowed() {
-            true => enforced().max_by_key(|decided| decided.decision().delay()),
-            false => None,
-        };
+        let refusing = too_late(verdict);
         for decided in verdict.rules() {
             let refuses = refusing.is_some_and(|refusing| std::ptr::eq(refusing, decided));
             let outcome = if refuses { Outcome::Deny } else { Outcome::of(decided) };

@@ -49,7 +49,11 @@ async fn a_denial_has_a_wait_and_a_body_that_names_the_rule() {
     let denied = rls.ask("ip=1").await;
     assert_eq!(
         headers(&denied),
-        [("retry-after", "30"), ("content-type", "application/problem+json")]
+        [
+            ("content-type", "application/problem+json"),
+            ("retry-after", "30"),
+            ("x-ratelimit-rule", "per-ip"),
+        ]
     );
     assert_eq!(
         body(&denied),
@@ -139,21 +143,14 @@ descriptors:
 
 #[tokio::test]
 async fn the_headers_are_chosen_by_the_configuration() {
-    let all = Rls::start(&format!("envoy: {{ headers: all }}\n{PER_IP}"), &[]).await;
-    assert_eq!(
-        headers(&all.ask("ip=1").await),
-        [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30")]
-    );
-    assert_eq!(
-        headers(&all.ask("ip=1 + ip=2").await),
-        [
-            ("x-ratelimit-limit", "1"),
-            ("x-ratelimit-remaining", "0"),
-            ("x-ratelimit-reset", "30"),
-            ("retry-after", "30"),
-            ("content-type", "application/problem+json"),
-        ]
-    );
+    let config =
+        format!("envoy: {{ headers: all }}\nheaders: {{ ietf: off, rule: false }}\n{PER_IP}");
+    let all = Rls::start(&config, &[]).await;
+    let limits =
+        [("x-ratelimit-limit", "1"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30")];
+    assert_eq!(headers(&all.ask("ip=1").await), limits);
+    let of_denial = [("content-type", "application/problem+json"), ("retry-after", "30")];
+    assert_eq!(headers(&all.ask("ip=1 + ip=2").await), [&of_denial[..], &limits].concat());
     assert_eq!(headers(&all.ask("path=/").await), []);
 
     let none = Rls::start(&format!("envoy: {{ headers: none }}\n{PER_IP}"), &[]).await;
@@ -161,6 +158,55 @@ async fn the_headers_are_chosen_by_the_configuration() {
     let denied = none.ask("ip=1").await;
     assert_eq!(headers(&denied), []);
     assert_eq!(body(&denied)["rule"], "per-ip");
+}
+
+#[tokio::test]
+async fn the_headers_and_the_denial_are_those_of_the_configuration() {
+    let config = format!(
+        "envoy: {{ headers: all }}
+headers: {{ x_ratelimit: off, ietf: draft-07 }}
+denial:
+  status: 503
+  text: \"{{\\\"error\\\":\\\"slow down\\\"}}\"
+  content_type: application/json
+  headers: {{ Cache-Control: no-store }}
+{PER_IP}"
+    );
+    let rls = Rls::start(&config, &[]).await;
+    let limits = [("ratelimit", "limit=1, remaining=0, reset=30"), ("ratelimit-policy", "1;w=30")];
+    assert_eq!(headers(&rls.ask("ip=1").await), limits);
+    let denied = rls.ask("ip=1").await;
+    let of_denial = [
+        ("content-type", "application/json"),
+        ("cache-control", "no-store"),
+        ("retry-after", "30"),
+    ];
+    let rule = [("x-ratelimit-rule", "per-ip")];
+    assert_eq!(headers(&denied), [&of_denial[..], &limits, &rule].concat());
+    assert_eq!(body(&denied), json!({ "error": "slow down" }));
+
+    let silent = Rls::start(&format!("denial: {{ body: none }}\n{PER_IP}"), &[]).await;
+    silent.ask("ip=1").await;
+    let denied = silent.ask("ip=1").await;
+    assert_eq!(headers(&denied), [("retry-after", "30"), rule[0]]);
+    assert!(denied.raw_body.is_empty());
+}
+
+#[tokio::test]
+async fn a_spent_limit_in_quota_mode_does_not_speak_for_a_request_that_passes() {
+    let file = "
+domain: d
+descriptors:
+  - { key: a, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: b, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 3 } }
+";
+    let config = format!("envoy: {{ headers: all }}\nheaders: {{ ietf: off }}\n{NO_RULES}");
+    let rls = Rls::start(&config, &[file]).await;
+    for left in ["0", "1"] {
+        let passed = rls.ask("a=1 + b=1").await;
+        assert_eq!(headers(&passed)[1], ("x-ratelimit-remaining", left));
+        assert_eq!(headers(&passed).len(), 3);
+    }
 }
 
 #[tokio::test]
@@ -175,12 +221,15 @@ descriptors:
     let rls = Rls::start(NO_RULES, &[file]).await;
     rls.ask("a=1 + b=1").await;
     let denied = rls.ask("a=1 + b=1").await;
-    assert_eq!(headers(&denied)[0], ("retry-after", "6400"));
+    assert_eq!(headers(&denied)[1], ("retry-after", "6400"));
     assert_eq!(body(&denied)["rule"], "b");
     assert_eq!(body(&denied)["violated-policies"], json!(["a", "b"]));
 
     let blocked = rls.ask("a=1 + c=xy").await;
-    assert_eq!(headers(&blocked), [("content-type", "application/problem+json")]);
+    assert_eq!(
+        headers(&blocked),
+        [("content-type", "application/problem+json"), ("x-ratelimit-rule", "c=x*")]
+    );
     assert_eq!(body(&blocked)["rule"], "c=x*");
     assert_eq!(body(&blocked)["detail"], "such requests are blocked");
 }

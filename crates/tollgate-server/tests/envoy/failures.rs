@@ -50,7 +50,7 @@ async fn g10_without_the_store_the_policies_of_the_rules_answer() {
     let refused = rls.ask("policy=closed + policy=open").await;
     assert_eq!(text::answer(&refused), "OVER_LIMIT | OVER 0 of 5/MINUTE guard in 1s + OK");
     let headers = &refused.response_headers_to_add;
-    assert_eq!((headers[0].key.as_str(), headers[0].value.as_str()), ("retry-after", "1"));
+    assert_eq!((headers[1].key.as_str(), headers[1].value.as_str()), ("retry-after", "1"));
     let body: serde_json::Value = serde_json::from_slice(&refused.raw_body).unwrap();
     assert_eq!(body["title"], "Service Unavailable");
     assert_eq!(

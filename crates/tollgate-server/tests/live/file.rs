@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::folder::{Folder, configured};
 use crate::support::Service;
@@ -182,7 +185,7 @@ async fn other_sections_of_the_configuration_wait_for_a_restart() {
     limit_in_force(&service, 20).await;
     let shown = service.admin("/v1/rules").await.json();
     assert_eq!(shown["needs_restart"], serde_json::json!(["listen", "store"]));
-    assert_eq!(shown["error"], serde_json::Value::Null);
+    assert_eq!(shown["error"], Value::Null);
     assert_eq!(service.admin("/healthz").await.status, 200);
 
     folder.write("tollgate.yaml", &configured(&rules(30)));
@@ -232,7 +235,7 @@ async fn the_last_good_rules_are_used_while_the_source_is_away_or_broken() {
         assert_eq!(check(&service, "1.2.3.4").await, (11, 10));
         let shown = service.admin("/v1/rules").await.json();
         assert_eq!((&shown["id"], &shown["origin"]), (&id.clone().into(), &"kept".into()));
-        assert_ne!(shown["error"], serde_json::Value::Null);
+        assert_ne!(shown["error"], Value::Null);
         let history = service.admin("/v1/rules/history").await.json();
         assert_eq!(history["versions"].as_array().unwrap().len(), 2, "at every start: {history}");
         service.stopped().await;
@@ -252,4 +255,96 @@ async fn a_state_directory_that_cannot_be_written_is_told_at_the_start() {
     let config = tollgate_config::Config::read(folder.path("tollgate.yaml")).unwrap();
     let error = tollgate_server::Server::bind(&config).await.unwrap_err().to_string();
     assert!(error.contains("(state_dir)"), "{error}");
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_place_of_the_file_is_not_waited_for() {
+    let (folder, service) = with_rules_file(SELDOM, 10).await;
+    watched(&folder, &service).await;
+    fs::remove_file(folder.path("rules.yaml")).unwrap();
+    make_pipe(&folder.path("rules.yaml"));
+    until(async || {
+        let shown = service.admin("/v1/rules").await.json();
+        shown["error"]["message"].as_str().is_some_and(|text| text.ends_with("not a regular file"))
+    })
+    .await;
+    assert_eq!(service.metric("tollgate_rules_stale").await, Some(1.0));
+    fs::remove_file(folder.path("rules.yaml")).unwrap();
+    folder.write("rules.yaml", &rules(20));
+    limit_in_force(&service, 20).await;
+    service.stopped().await;
+
+    fs::create_dir(folder.path("state")).unwrap();
+    make_pipe(&folder.path("state/rules.json"));
+    folder.write("tollgate.yaml", &configured(&format!("state_dir: state\n{SELDOM}")));
+    assert_eq!(check(&folder.serve().await, "1.2.3.4").await.0, 20);
+}
+
+#[tokio::test]
+async fn a_configuration_that_came_by_a_pipe_is_not_followed() {
+    let folder = Folder::new("");
+    let pipe = folder.path("pipe.yaml");
+    make_pipe(&pipe);
+    let writer = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::write(pipe, configured(&rules(10))).unwrap())
+    };
+    let service = folder.serve_file(&pipe).await;
+    writer.join().unwrap();
+    assert_eq!(check(&service, "1.2.3.4").await.0, 10);
+    let shown = service.admin("/v1/rules").await.json();
+    assert_eq!((&shown["source"]["kind"], &shown["error"]), (&"none".into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_link_that_leads_elsewhere_and_back_is_watched_all_the_time() {
+    let folder = Folder::new(SELDOM);
+    let link = |number: u32| {
+        symlink(format!("v{number}"), folder.path("..data_tmp")).unwrap();
+        fs::rename(folder.path("..data_tmp"), folder.path("..data")).unwrap();
+    };
+    for (number, limit) in [(1, 10), (2, 20)] {
+        fs::create_dir(folder.path(&format!("v{number}"))).unwrap();
+        folder.write(&format!("v{number}/rules.yaml"), &rules(limit));
+    }
+    link(1);
+    symlink("..data/rules.yaml", folder.path("rules.yaml")).unwrap();
+    let service = folder.serve().await;
+    rewritten_until(&folder.path("v1/rules.yaml"), &service, 11).await;
+    link(2);
+    limit_in_force(&service, 20).await;
+    folder.write("v2/rules.yaml", &rules(21));
+    limit_in_force(&service, 21).await;
+    // The link itself may become a file.
+    folder.replace("rules.yaml", &rules(30));
+    limit_in_force(&service, 30).await;
+    folder.write("rules.yaml", &rules(31));
+    limit_in_force(&service, 31).await;
+    link(1);
+    folder.replace("rules.yaml", &rules(32));
+    limit_in_force(&service, 32).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_another_is_put_in_the_place_of_is_watched_again() {
+    let config = "rules_from: { kind: file, path: fs/rules.yaml, poll_interval: 60min }\n";
+    let folder = Folder::new(config);
+    let make = |limit: u32| {
+        fs::create_dir(folder.path("fs")).unwrap();
+        folder.write("fs/rules.yaml", &rules(limit));
+    };
+    make(10);
+    let service = folder.serve().await;
+    rewritten_until(&folder.path("fs/rules.yaml"), &service, 11).await;
+    fs::rename(folder.path("fs"), folder.path("fs_old")).unwrap();
+    make(20);
+    limit_in_force(&service, 20).await;
+    for limit in [21, 22] {
+        folder.write("fs/rules.yaml", &rules(limit));
+        limit_in_force(&service, limit.into()).await;
+    }
 }

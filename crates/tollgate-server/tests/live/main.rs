@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
 
 mod api;
+mod envoy;
 mod file;
 mod folder;
 mod http_source;

@@ -1,8 +1,12 @@
 //! Rules in a key of Redis.
 
+use serde_json::Value;
+use tollgate_config::Config;
+use tollgate_server::Server;
 use tollgate_testkit::RedisServer;
+use tollgate_testkit::certificates::{Certificates, ClientCertificate};
 
-use crate::folder::Folder;
+use crate::folder::{Folder, configured};
 use crate::support::{Service, request};
 use crate::{check, error_of_kind, id_in_force, limit_in_force, put, rules, until};
 
@@ -52,7 +56,7 @@ async fn two_services_follow_one_key_at_once() {
     limit_in_force(&two, 20).await;
     assert_eq!(id_in_force(&two).await, new);
     assert_eq!(two.admin("/v1/rules").await.json()["origin"], "source");
-    let info = format!("tollgate_rules_info{{id=\"{new}\",source=\"redis\"}}");
+    let info = format!("tollgate_rules_info{{id=\"{new}\",source=\"redis\",envoy_limits=\"\"}}");
     assert_eq!(two.metric(&info).await, Some(1.0));
 
     // Whoever writes the key by hand publishes, or waits for the interval.
@@ -97,7 +101,7 @@ async fn a_broken_push_is_refused_before_it_is_written() {
     );
     assert_eq!(check(&service, "1.2.3.4").await.0, 10);
     let shown = service.admin("/v1/rules").await.json();
-    assert_eq!(shown["error"], serde_json::Value::Null, "nobody else has seen it");
+    assert_eq!(shown["error"], Value::Null, "nobody else has seen it");
 
     // What is written past the service is refused by every node, and the rules stay.
     until(async || subscribers(&server) > 0).await;
@@ -168,4 +172,114 @@ async fn a_key_of_another_type_or_size_is_no_rules() {
     server.command(&["SETRANGE", "tollgate:rules", "100000000", "x"]).unwrap();
     let message = error_of_kind(&service, "invalid").await;
     assert!(message.contains("is larger than 1048576 bytes"), "{message}");
+}
+
+/// A server that asks for a certificate and a password, and has an account for the rules alone. The
+/// files that it takes are in the folder.
+fn guarded(folder: &Folder) -> RedisServer {
+    let certificates = Certificates::generate().unwrap();
+    let tls = ClientCertificate::Needed;
+    let server = RedisServer::builder().password("secret").tls(&certificates, tls).start().unwrap();
+    let account = ["ACL", "SETUSER", "rules", "on", ">of-rules", "~tollgate:rules", "&*", "+@all"];
+    server.command(&account).unwrap();
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    folder.write("ca.pem", certificates.ca());
+    folder.write("client.pem", certificates.client().certificate());
+    folder.write("client.key", certificates.client().private_key());
+    folder.write("store-password", "secret\n");
+    folder.write("rules-password", "of-rules\n");
+    server
+}
+
+#[tokio::test]
+async fn a_key_is_read_with_a_password_and_certificates_in_files_beside_the_configuration() {
+    let folder = Folder::new("");
+    let server = guarded(&folder);
+    let url = format!("rediss://localhost:{}", server.tls_port().unwrap());
+    let tls = "tls: { ca: ca.pem, cert: client.pem, key: client.key }";
+    let own = format!("rules_from: {{ kind: redis, url: \"{url}\", {tls}, poll_interval: 100ms");
+    let store =
+        format!("store: {{ kind: redis, url: \"{url}\", password_file: store-password, {tls} }}");
+    for config in [
+        format!("{own}, password_file: store-password }}\n"),
+        format!("{own}, username: rules, password_file: rules-password }}\n"),
+        format!("{own}, password: secret }}\n"),
+        // What the store is shown, and another account in its place.
+        format!("{store}\nrules_from: {{ kind: redis }}\n"),
+        format!("{store}\nrules_from: {{ kind: redis, username: rules, password: of-rules }}\n"),
+    ] {
+        folder.write("tollgate.yaml", &configured(&config));
+        let service = folder.serve().await;
+        assert_eq!(check(&service, "1.2.3.4").await.0, 10, "{config}");
+        let shown = service.admin("/v1/rules").await;
+        assert_eq!(
+            (&shown.json()["origin"], &shown.json()["error"]),
+            (&"source".into(), &Value::Null)
+        );
+        assert!(!shown.body.contains("secret"), "{}", shown.body);
+        service.stopped().await;
+    }
+    folder.write("rules-password", "wrong");
+    folder.write(
+        "tollgate.yaml",
+        &configured(&format!("{own}, username: rules, password_file: rules-password }}\n")),
+    );
+    let service = folder.serve().await;
+    let message = error_of_kind(&service, "unavailable").await;
+    assert!(message.starts_with("Redis does not give the rules: "), "{message}");
+    assert!(!message.contains("wrong"), "{message}");
+}
+
+#[tokio::test]
+async fn a_file_for_redis_that_is_missing_is_named_at_the_start() {
+    let folder = Folder::new(
+        "rules_from: { kind: redis, url: \"redis://127.0.0.1:9\", password_file: absent }\n",
+    );
+    let config = Config::read(folder.path("tollgate.yaml")).unwrap();
+    let error = Server::bind(&config).await.unwrap_err().to_string();
+    let path = folder.path("absent");
+    let expected =
+        format!("the file {} of rules_from.password_file cannot be read", path.display());
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_can_be_replaced() {
+    let server = RedisServer::start().unwrap();
+    let folder = Folder::new(&config(&server));
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    let service = folder.serve().await;
+    let id = id_in_force(&service).await;
+    server.command(&["SET", "tollgate:rules", &"x".repeat(1_100_000)]).unwrap();
+    assert_eq!(put(&service, &format!("\"{id}\""), &rules(20)).await.status, 200);
+    assert_eq!(check(&service, "1.2.3.4").await.0, 20);
+    // What another wrote behind the part that is read is not lost: the text is one that is read whole.
+    assert_eq!(put(&service, &format!("\"{id}\""), &rules(30)).await.status, 412);
+}
+
+#[tokio::test]
+async fn a_push_that_may_not_be_announced_is_written_and_is_no_failure() {
+    let server = RedisServer::start().unwrap();
+    let account = [
+        "ACL",
+        "SETUSER",
+        "rules",
+        "on",
+        ">of-rules",
+        "~tollgate:rules",
+        "+@all",
+        "-publish",
+        "-subscribe",
+    ];
+    server.command(&account).unwrap();
+    let config = format!(
+        "rules_from: {{ kind: redis, url: \"{}\", username: rules, password: of-rules, poll_interval: 100ms }}\n",
+        server.url()
+    );
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    let (one, two) = (Folder::new(&config), Folder::new(&config));
+    let (one, two) = (one.serve().await, two.serve().await);
+    assert_eq!(put(&one, "*", &rules(20)).await.status, 200);
+    assert_eq!(check(&one, "1.2.3.4").await.0, 20);
+    limit_in_force(&two, 20).await;
 }

@@ -4,6 +4,7 @@
 
 mod authority;
 mod bounds;
+mod log;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the other tests need more of it")]
 mod support;

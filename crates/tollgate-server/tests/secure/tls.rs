@@ -212,5 +212,46 @@ async fn what_is_no_certificate_is_told_at_the_start() {
     assert_eq!(start(&files).await, format!("no TLS (tls.http): {key} has no private key in PEM"));
     files.issue(&authority);
     authority.issue(&files.path("cert"), &files.path("other"));
-    assert!(start(&files).await.contains(&format!("{cert} cannot be used: ")));
+    let mismatched =
+        format!("no TLS (tls.http): the key {key} is not that of the certificate {cert}");
+    assert_eq!(start(&files).await, mismatched);
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_or_expires_shows_in_the_metrics() {
+    let (files, authority) = (Files::new(), Authority::new());
+    files.issue(&authority);
+    let (cert, key) = (files.path("cert"), files.path("key"));
+    let config = format!(
+        "tls: {{ http: {{ cert: {}, key: {} }} }}\nrules: [{{ name: all, limit: 1/s }}]",
+        cert.display(),
+        key.display()
+    );
+    let server = Server::bind(&parse(&config)).await.unwrap();
+    let reload = server.reload();
+    let service = Service::run(server);
+    let metric = async |name: &str| {
+        service
+            .metric(&format!("tollgate_tls_certificate_{name}{{listener=\"http\"}}"))
+            .await
+            .unwrap()
+    };
+    let becomes = async |stale: f64| {
+        for _ in 0..1_000 {
+            if metric("stale").await.total_cmp(&stale).is_eq() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it never becomes {stale}");
+    };
+    // The year 4096 unless told otherwise.
+    assert_eq!(metric("expiry_timestamp_seconds").await, 67_090_118_400.0);
+    becomes(0.0).await;
+    std::fs::write(&cert, "no certificate").unwrap();
+    reload.now();
+    becomes(1.0).await;
+    files.issue(&authority);
+    reload.now();
+    becomes(0.0).await;
 }

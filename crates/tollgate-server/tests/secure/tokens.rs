@@ -29,7 +29,11 @@ async fn ask(service: &Service, method: &str, path: &str, token: Option<&str>) -
     let bearer = token.map(|token| format!("Bearer {token}"));
     let mut headers = vec![("if-match", &b"*"[..]), ("content-type", &b"application/json"[..])];
     headers.extend(bearer.as_ref().map(|bearer| ("authorization", bearer.as_bytes())));
-    let body = if method == "PUT" { &b"rules: [{ name: a, limit: 2/day }]"[..] } else { b"" };
+    let body = match method {
+        "PUT" => &b"rules: [{ name: a, limit: 2/day }]"[..],
+        "POST" => b"{}",
+        _ => b"",
+    };
     request(service.admin, method, path, &headers, body).await
 }
 

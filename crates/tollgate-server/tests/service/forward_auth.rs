@@ -171,3 +171,61 @@ rules:
     assert_eq!(denied.header("x-ratelimit-limit"), Some("1"));
     assert_eq!(service.auth(&call("203.0.113.8")).await.status, 200);
 }
+
+/// What Traefik sends along unless `authRequestHeaders` names less, and does with the answer.
+#[tokio::test]
+async fn what_else_traefik_sends_changes_nothing_and_its_client_can_have_the_answer_as_it_is() {
+    let rules = "
+trusted_proxies: [127.0.0.1]
+denial: { body: problem }
+rules:
+  - { name: one, match: { path: /cart }, key: ip, limit: 1/hour }
+";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    let call = |extra: &[(&'static str, &'static str)]| {
+        let contract = [
+            // Traefik puts the address that it sees behind what the client has sent.
+            ("x-forwarded-for", "198.51.100.1, 203.0.113.7"),
+            ("x-forwarded-host", "shop.example"),
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-port", "443"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-server", "traefik-0"),
+            ("x-forwarded-uri", "/cart"),
+            ("x-real-ip", "203.0.113.7"),
+        ];
+        [&contract[..], extra].concat()
+    };
+    let of_client = [
+        ("accept-encoding", "gzip"),
+        ("authorization", "Bearer of-the-client"),
+        ("content-type", "application/json"),
+        ("cookie", "session=of-the-client"),
+        ("user-agent", "curl/8"),
+        ("x-original-uri", "/elsewhere"),
+    ];
+    let allowed = service.auth(&call(&of_client)).await;
+    assert_eq!((allowed.status, allowed.body.as_str()), (200, ""));
+    let denied = service.auth(&call(&of_client)).await;
+    assert_eq!((denied.status, denied.json()["rule"].as_str()), (429, Some("one")));
+    // Without them the request is the same.
+    let bare = service.auth(&call(&[])).await;
+    assert_eq!((bare.status, &bare.body), (429, &denied.body));
+    assert_eq!(bare.own_headers(), denied.own_headers());
+    // What a client has of it tells of its limits and nothing else.
+    let names: Vec<_> = denied.own_headers().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "content-type",
+            "retry-after",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+            "ratelimit-policy",
+            "ratelimit",
+            "x-ratelimit-rule",
+        ]
+    );
+    assert!(!denied.body.contains("of-the-client"), "{}", denied.body);
+}

@@ -38,16 +38,17 @@ there where [traces](tracing.md) are sent.
 ";
 
 /// Every label, and what its values are.
-const LABELS: [(&str, &str); 16] = [
+const LABELS: [(&str, &str); 17] = [
     ("command", "by which scripts are executed: `eval`, `evalsha` or `fcall`"),
     ("domain", "the domain of the rule"),
     (
         "endpoint",
         "the path of the http address without `/v1/`, `other` for any unknown path; `envoy` for the gRPC address",
     ),
+    ("envoy_limits", "the id of the limits of `--envoy-config` in force; empty without"),
     ("id", "the id of the rules in force"),
     ("kind", "`timeout`, `unavailable`, `corrupt`, `full` or `refused`"),
-    ("listener", "`http` or `grpc`"),
+    ("listener", "`http` or `grpc`, and of certificates also `admin`"),
     (
         "mode",
         "`exact`: the store decided; `local`, `open`, `closed`: the failure policy did; `unlimited`: no enforced rule applied, under empty names",
@@ -119,7 +120,17 @@ async fn metrics() -> Metrics {
     let with_redis =
         format!("store: {{ kind: redis, url: \"{}\", timeout: 5s }}\n{rules}", redis.url());
     let mut metrics = Metrics::new();
-    for (store, config) in [("memory", rules.as_str()), ("redis", with_redis.as_str())] {
+    let folder = tempfile::tempdir().unwrap();
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+    fs::write(&cert, signed.cert.pem()).unwrap();
+    fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    let tls = |store: &str| {
+        let (cert, key) = (cert.display(), key.display());
+        format!("tls: {{ grpc: {{ cert: {cert}, key: {key} }} }}\n{store}")
+    };
+    for (store, config) in [("memory", tls(&rules)), ("redis", tls(&with_redis))] {
+        let config = config.as_str();
         let service = Service::start(config).await;
         let reply = service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await;
         assert_eq!(reply.status, 200);

@@ -2,11 +2,12 @@
 
 use tollgate::Timestamp;
 
+use crate::live::limits::Told;
 use crate::live::version::Version;
 use crate::live::{Live, Trouble};
-use crate::rules_status::{RulesError, RulesSource, RulesStatus, RulesVersion};
+use crate::rules_status::{EnvoyLimitsStatus, RulesError, RulesSource, RulesStatus, RulesVersion};
 
-pub(super) fn status(live: &Live) -> RulesStatus {
+pub(crate) fn status(live: &Live) -> RulesStatus {
     let state = live.state();
     let current = state.history.current();
     let refusal = state.refusal.as_ref().map(|trouble| error("invalid", trouble));
@@ -23,9 +24,25 @@ pub(super) fn status(live: &Live) -> RulesStatus {
         by: current.and_then(|version| version.by.clone()),
         applied_at: current.map(|version| rfc3339(version.applied_at)),
         error: absence.or(refusal),
+        warnings: current.map(|version| version.warnings.clone()).unwrap_or_default(),
+        envoy_limits: live.limits.told().map(limits),
         needs_restart: state.needs_restart.clone(),
         format: live.source.format().to_owned(),
         document: current.map(|version| version.document.to_string()),
+    }
+}
+
+fn limits(told: Told) -> EnvoyLimitsStatus {
+    let refusal = told.refusal.as_ref().map(|trouble| error("invalid", trouble));
+    let absence = told.absence.as_ref().map(|trouble| error("unavailable", trouble));
+    EnvoyLimitsStatus {
+        id: told.id.to_string(),
+        domains: told.domains,
+        limits: told.limits,
+        directory: told.directory,
+        origin: told.origin.as_str().to_owned(),
+        applied_at: rfc3339(told.applied_at),
+        error: absence.or(refusal),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::RuleSet;
+use tollgate::{Rule, RuleSet};
 
 use super::{Decisions, add};
 
@@ -14,6 +14,8 @@ pub(in crate::metrics) struct Renewal(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     rules: Arc<RuleSet>,
+    /// The rules that limits for Envoy are counted as.
+    limits: Arc<[Arc<Rule>]>,
     /// Those that are in force no more, the first to have gone first.
     gone: VecDeque<Name>,
 }
@@ -27,14 +29,19 @@ const GONE_MAX: usize = 1_000;
 
 impl Renewal {
     /// Lets the counters of new rules stand at 0, and forgets those of rules that have long gone.
-    pub(in crate::metrics) fn follow(&self, rules: &Arc<RuleSet>, decisions: &Decisions) {
+    pub(in crate::metrics) fn follow(
+        &self,
+        rules: &Arc<RuleSet>,
+        limits: &Arc<[Arc<Rule>]>,
+        decisions: &Decisions,
+    ) {
         // No code that holds the lock can leave the state half changed.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&state.rules, rules) {
+        if Arc::ptr_eq(&state.rules, rules) && Arc::ptr_eq(&state.limits, limits) {
             return;
         }
-        let (before, now) = (names(&state.rules), names(rules));
-        state.rules = Arc::clone(rules);
+        let (before, now) = (names(&state.rules, &state.limits), names(rules, limits));
+        (state.rules, state.limits) = (Arc::clone(rules), Arc::clone(limits));
         state.gone.retain(|name| !now.contains(name));
         state.gone.extend(before.difference(&now).cloned());
         let forgotten = state.gone.len().saturating_sub(GONE_MAX);
@@ -42,7 +49,7 @@ impl Renewal {
         drop(state);
 
         let mut domains = decisions.domains.write().unwrap_or_else(PoisonError::into_inner);
-        for rule in rules.iter() {
+        for rule in rules.iter().chain(limits.iter()) {
             add(&mut domains, rule);
         }
         for (domain, name) in forgotten {
@@ -56,13 +63,14 @@ impl Renewal {
     }
 }
 
-fn names(rules: &RuleSet) -> BTreeSet<Name> {
-    rules.iter().map(|rule| (rule.domain().to_owned(), rule.name().to_owned())).collect()
+fn names(rules: &RuleSet, limits: &[Arc<Rule>]) -> BTreeSet<Name> {
+    let all = rules.iter().chain(limits);
+    all.map(|rule| (rule.domain().to_owned(), rule.name().to_owned())).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate::{Quota, Rule};
+    use tollgate::Quota;
 
     use super::*;
 
@@ -75,17 +83,32 @@ mod tests {
         decisions.read().values().map(|rules| rules.len()).sum()
     }
 
+    fn limits(names: impl IntoIterator<Item = String>) -> Arc<[Arc<Rule>]> {
+        rules(names).iter().cloned().collect()
+    }
+
     #[test]
     fn the_last_thousand_rules_that_have_gone_keep_their_counters() {
         let (renewal, decisions) = (Renewal::default(), Decisions::default());
+        let none = limits([]);
         for version in 0..700 {
             let names = (0..2).map(|number| format!("rule-{version}-{number}"));
-            renewal.follow(&rules(names.chain(["stays".to_owned()])), &decisions);
+            renewal.follow(&rules(names.chain(["stays".to_owned()])), &none, &decisions);
         }
         assert_eq!(counted(&decisions), 1_000 + 3);
         let back = rules(["rule-0-0".to_owned(), "stays".to_owned()]);
-        renewal.follow(&back, &decisions);
+        renewal.follow(&back, &none, &decisions);
         assert_eq!(counted(&decisions), 1_000 + 2);
         assert!(decisions.read()["default"].contains_key("rule-0-0"));
+    }
+
+    #[test]
+    fn limits_for_envoy_come_and_go_like_rules() {
+        let (renewal, decisions) = (Renewal::default(), Decisions::default());
+        let rules = rules(["rule".to_owned()]);
+        for version in 0..1_200 {
+            renewal.follow(&rules, &limits([format!("limit-{version}")]), &decisions);
+        }
+        assert_eq!(counted(&decisions), 1_000 + 2);
     }
 }

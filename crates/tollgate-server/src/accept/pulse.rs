@@ -1,0 +1,198 @@
+//! What a connection is doing, and since when.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until};
+
+/// What the client of one connection was last heard of.
+#[derive(Debug)]
+pub(super) struct Pulse(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    in_flight: usize,
+    /// Whether a request has begun to arrive.
+    has_head: bool,
+    /// `None` until the first bytes tell.
+    is_http2: Option<bool>,
+    /// Since when it does that.
+    since: Instant,
+}
+
+/// Why a connection has lasted for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The head of a request takes too long.
+    Head,
+    /// It asks nothing.
+    Idle,
+}
+
+impl Pulse {
+    pub(super) const fn new(now: Instant) -> Self {
+        let state = State { in_flight: 0, has_head: false, is_http2: None, since: now };
+        Self(Mutex::new(state))
+    }
+
+    /// Takes note of a request, until what is returned is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.state();
+        state.in_flight += 1;
+        state.has_head = false;
+        drop(state);
+        InFlight(Arc::clone(self))
+    }
+
+    /// Takes note of bytes. On HTTP/2 they need not be of a request, such as those of a ping, and
+    /// a head comes as one frame.
+    fn heard(&self, bytes: &[u8]) {
+        let mut state = self.state();
+        let is_http2 = *state.is_http2.get_or_insert_with(|| bytes.starts_with(b"PRI"));
+        if !is_http2 && state.in_flight == 0 && !state.has_head {
+            state.has_head = true;
+            state.since = Instant::now();
+        }
+    }
+
+    /// Is done once the head of a request has taken longer than `header_timeout`, or the connection
+    /// has been idle for `idle_timeout`.
+    pub(super) async fn over(&self, header_timeout: Duration, idle_timeout: Duration) -> Over {
+        loop {
+            let (due, now) = (self.due(header_timeout, idle_timeout), Instant::now());
+            // What begins after this look cannot be over before the next.
+            let mut next = now + header_timeout.min(idle_timeout);
+            if let Some((at, over)) = due {
+                if at <= now {
+                    return over;
+                }
+                next = next.min(at);
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    fn due(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<(Instant, Over)> {
+        let state = self.state();
+        match (state.in_flight, state.has_head) {
+            (0, true) => Some((state.since + header_timeout, Over::Head)),
+            (0, false) => Some((state.since + idle_timeout, Over::Idle)),
+            _ => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock can leave the state half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that has arrived and whose answer has not been sent.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Pulse>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.since = Instant::now();
+        }
+    }
+}
+
+/// A body whose request is in flight until it has been sent.
+pub(super) struct Counted {
+    body: Body,
+    _in_flight: InFlight,
+}
+
+impl Counted {
+    pub(super) const fn new(body: Body, in_flight: InFlight) -> Self {
+        Self { body, _in_flight: in_flight }
+    }
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A stream whose incoming bytes a [`Pulse`] hears of.
+pub(super) struct Heard<S> {
+    stream: S,
+    pulse: Arc<Pulse>,
+}
+
+impl<S> Heard<S> {
+    pub(super) const fn new(stream: S, pulse: Arc<Pulse>) -> Self {
+        Self { stream, pulse }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let bytes = &buffer.filled()[before..];
+        if !bytes.is_empty() {
+            self.pulse.heard(bytes);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
