@@ -8,6 +8,7 @@ use std::time::Duration;
 use tollgate::{CheckError, RuleDecision};
 use tollgate_config::EnvoyHeaders;
 
+use self::body::Reason;
 use crate::judge::{Judged, restriction};
 use crate::plan::{Plan, Planned, Use};
 use crate::proto::rate_limit_response::{Code, DescriptorStatus};
@@ -58,7 +59,11 @@ pub(crate) fn answer(
             .filter(|told| told.code == Code::OverLimit)
             .filter_map(|told| told.spoken.map(|(_, decided)| decided.rule().name()))
             .collect();
-        let body = body::denied(binding.map(|one| one.rule().name()), &rules, wait);
+        let body = body::denied(
+            binding.map(|one| one.rule().name()),
+            &rules,
+            reason(plan, &told, binding),
+        );
         deny(&mut response, headers, wait, body);
     }
     response
@@ -113,6 +118,23 @@ fn deny(
         push(list, "retry-after", whole_seconds(wait).seconds.max(1).to_string());
     }
     push(list, "content-type", body::CONTENT_TYPE.to_owned());
+}
+
+/// Tells why a request is denied whose most restrictive limit is `binding`.
+fn reason(plan: &Plan, told: &[Told<'_>], binding: Option<&RuleDecision>) -> Reason {
+    if let Some(wait) = binding.and_then(RuleDecision::retry_after) {
+        return Reason::UsedUp(wait);
+    }
+    let is_binding =
+        |decided: &RuleDecision| binding.is_some_and(|binding| std::ptr::eq(binding, decided));
+    let mut spoken = told.iter().filter_map(|told| told.spoken);
+    let hits = spoken
+        .find(|(_, decided)| is_binding(decided))
+        .map_or(0, |(used, _)| plan.part(used).cost().units());
+    match binding.map_or(0, |binding| binding.decision().limit()) {
+        limit if limit > 0 && hits > u64::from(limit) => Reason::TooMany { hits, limit },
+        _ => Reason::Blocked,
+    }
 }
 
 /// Finds what the most restrictive limit of a descriptor said.

@@ -51,6 +51,7 @@ mod judge;
 mod key;
 mod limits;
 mod mistake;
+mod name;
 mod observer;
 mod patience;
 mod plan;
