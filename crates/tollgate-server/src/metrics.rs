@@ -10,7 +10,7 @@ mod store_state;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
@@ -126,7 +126,7 @@ impl Metrics {
 
     /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
     pub(crate) fn follow(&self, rules: &Arc<RuleSet>) {
-        self.renewal.follow(rules, &self.decisions);
+        self.renewal.follow(rules, &self.decisions, Instant::now());
     }
 
     /// Lets the counters of further rules stand at 0 from the start.

@@ -26,7 +26,8 @@ const HEAD: &str = "\
 [deploy/grafana](../deploy/grafana/tollgate.json).
 
 Labels are names from the configuration and fixed words, never anything that a caller sends (G9). The counters of a
-rule stand at 0 from the start, so that its first denial shows as a rise.
+rule stand at 0 from the start, so that its first denial shows as a rise. Those of a rule that is in force no more stay
+for 15 minutes, of at most 1,000 such rules.
 
 ";
 
@@ -46,7 +47,10 @@ const LABELS: [(&str, &str); 12] = [
     ),
     ("outcome", "`allow`, `deny`, or `shadow_deny` of a shadow rule, which denies nothing"),
     ("rule", "the name of the rule"),
-    ("source", "where the rules come from: `config`, `file`, `redis` or `http`"),
+    (
+        "source",
+        "where the rules come from: `config`, `file`, `redis` or `http`; `none` if the configuration has none",
+    ),
     ("status", "of the answer; to Envoy 200, or 400 for a request that cannot be judged"),
     ("store", "`memory`, `redis`, or `custom` for a store of the application's own"),
     ("version", "of Tollgate"),
