@@ -63,6 +63,7 @@ mod rules_status;
 mod server;
 mod tls;
 mod tokens;
+mod unknown_domains;
 
 pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;

@@ -39,6 +39,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     in_flight: Listeners,
     store_errors: Family<StoreErrorLabels, Counter>,
+    unknown_domains: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -111,12 +112,27 @@ impl Metrics {
             "Operations that the store could not answer",
             store_errors.clone(),
         );
+        let unknown_domains = Counter::default();
+        registry.register(
+            "unknown_domain_requests",
+            "Requests whose domain has neither rules nor limits, which are allowed",
+            unknown_domains.clone(),
+        );
         registry.register_collector(Box::new(StoreState::new(limiter.clone())));
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
         }
         let renewal = Renewal::default();
-        Self { registry, decisions, renewal, durations, requests, in_flight, store_errors }
+        Self {
+            registry,
+            decisions,
+            renewal,
+            durations,
+            requests,
+            in_flight,
+            store_errors,
+            unknown_domains,
+        }
     }
 
     /// Adds what another part of the service tells of itself.
@@ -180,6 +196,11 @@ impl Metrics {
     pub(crate) fn count_request(&self, endpoint: &'static str, status: http::StatusCode) {
         let labels = RequestLabels { endpoint, status: status.as_u16() };
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request whose domain nobody knows.
+    pub(crate) fn count_unknown_domain(&self) {
+        self.unknown_domains.inc();
     }
 
     /// Writes all metrics.
