@@ -12,6 +12,7 @@ use prost::bytes::Bytes;
 use tollgate::{CheckError, RuleDecision, Timestamp, Verdict};
 use tollgate_config::EnvoyHeaders;
 
+use self::body::Reason;
 use crate::client_reply::ClientReply;
 use crate::judge::{Judged, restriction};
 use crate::plan::{Plan, Planned, Use};
@@ -49,13 +50,12 @@ pub(crate) fn answer(
     };
     let headers = reply.headers(&verdict(judged), judged.is_denied, when, now);
     let body = || {
-        let wait = binding.and_then(RuleDecision::retry_after);
         let rules: Vec<&str> = told
             .iter()
             .filter(|told| told.code == Code::OverLimit)
             .filter_map(|told| told.spoken.map(|(_, decided)| decided.rule().name()))
             .collect();
-        body::denied(binding.map(|one| one.rule().name()), &rules, wait)
+        body::denied(binding.map(|one| one.rule().name()), &rules, reason(plan, &told, binding))
     };
     RateLimitResponse {
         overall_code: code(judged.is_denied) as i32,
@@ -109,6 +109,23 @@ pub(crate) fn refused(
         response_headers_to_add: list(&ClientReply::headers_unavailable(wait, when)),
         raw_body: body::unavailable(rule, wait).into_bytes().into(),
         ..RateLimitResponse::default()
+    }
+}
+
+/// Tells why a request is denied whose most restrictive limit is `binding`.
+fn reason(plan: &Plan, told: &[Told<'_>], binding: Option<&RuleDecision>) -> Reason {
+    if let Some(wait) = binding.and_then(RuleDecision::retry_after) {
+        return Reason::UsedUp(wait);
+    }
+    let is_binding =
+        |decided: &RuleDecision| binding.is_some_and(|binding| std::ptr::eq(binding, decided));
+    let mut spoken = told.iter().filter_map(|told| told.spoken);
+    let hits = spoken
+        .find(|(_, decided)| is_binding(decided))
+        .map_or(0, |(used, _)| plan.part(used).cost().units());
+    match binding.map_or(0, |binding| binding.decision().limit()) {
+        limit if limit > 0 && hits > u64::from(limit) => Reason::TooMany { hits, limit },
+        _ => Reason::Blocked,
     }
 }
 

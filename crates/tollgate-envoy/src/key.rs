@@ -1,12 +1,24 @@
 //! The keys of buckets that no rule of the configuration file writes.
 
+use tollgate_config::EnvoyUnit;
 use tollgate_core::key;
 
 /// Where the name of a rule stands in the keys of configured limits; no rule can have it.
 pub(crate) const LIMIT: &str = "@envoy";
 
-/// Where the name of a rule stands in the keys of limits that came with a request.
-pub(crate) const OVERRIDE: &str = "@override";
+/// What stands in place of the name of a rule in the keys of limits that came with a request. Windows of
+/// different lengths are different buckets: in one, each would begin anew whenever the other is asked.
+pub(crate) const fn overriding(unit: EnvoyUnit) -> &'static str {
+    match unit {
+        EnvoyUnit::Second => "@override:second",
+        EnvoyUnit::Minute => "@override:minute",
+        EnvoyUnit::Hour => "@override:hour",
+        EnvoyUnit::Day => "@override:day",
+        EnvoyUnit::Week => "@override:week",
+        EnvoyUnit::Month => "@override:month",
+        EnvoyUnit::Year => "@override:year",
+    }
+}
 
 /// Begins a key: `<domain>:<owner>`.
 pub(crate) fn begin(domain: &str, owner: &str) -> String {

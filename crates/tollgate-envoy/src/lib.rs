@@ -53,6 +53,7 @@ mod key;
 mod limits;
 mod live_limits;
 mod mistake;
+mod name;
 mod observer;
 mod patience;
 mod plan;

@@ -12,6 +12,7 @@ use tollgate_config::{
 use tollgate_core::{Applied, Matcher, Pattern, Quota, Rate, Rule, Treatment};
 
 use crate::key;
+use crate::name;
 use crate::proto::rate_limit_descriptor::Entry;
 use crate::unit::CurrentLimit;
 
@@ -109,11 +110,7 @@ impl Level {
     fn new(domain: &str, path: &str, descriptors: &[EnvoyDescriptor]) -> Self {
         let mut level = Self::default();
         for one in descriptors {
-            let mut path = format!("{path}{}{}", if path.is_empty() { "" } else { ":" }, one.key);
-            if let Some(value) = &one.value {
-                path.push('=');
-                path.push_str(value);
-            }
+            let path = name::within(path, &one.key, one.value.as_deref());
             let node = Node {
                 shared: one.value.clone().filter(|_| one.share_threshold),
                 limit: one
@@ -166,7 +163,7 @@ impl Limit {
         let amount = match limit.amount {
             EnvoyAmount::Unlimited => Amount::Unlimited,
             EnvoyAmount::PerUnit { requests, unit, quota } => {
-                let rule = rule(&label(path), domain, quota)
+                let rule = rule(path, domain, quota)
                     .with_shadow(descriptor.shadow_mode)
                     .with_failure_policy(limit.on_store_failure);
                 let name = limit.name.clone().unwrap_or_default();
@@ -216,12 +213,6 @@ fn never_used() -> Quota {
         Ok(quota) => quota,
         Err(error) => panic!("{error}"),
     }
-}
-
-/// Makes of a path what can stand in a header and in a metric.
-fn label(path: &str) -> String {
-    let shown = |c: char| if matches!(c, ' '..='~') && c != '"' && c != '\\' { c } else { '_' };
-    path.chars().map(shown).collect()
 }
 
 fn structure(map: &BTreeMap<String, Metadata>) -> Struct {
@@ -294,10 +285,5 @@ mod tests {
         let rule = rule("a", "shop", None);
         assert_eq!(rule.treatment(Some(0)), Treatment::Blocked);
         assert_eq!(never_used().burst(), 1);
-    }
-
-    #[test]
-    fn a_path_is_shown_in_printable_ascii() {
-        assert_eq!(label("a=caf\u{e9} \"x\\y\"\n"), "a=caf_ _x_y__");
     }
 }

@@ -9,6 +9,7 @@ use tollgate_core::{Attributes, Cost, Rule, RuleSet};
 use crate::key;
 use crate::limits::{Amount, Found, Limit, Limits, applied, rule};
 use crate::mistake::Mistake;
+use crate::name;
 use crate::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::unit::{CurrentLimit, Override};
 
@@ -170,12 +171,13 @@ impl Planner<'_> {
         plan: &mut Plan,
         seen: &mut Seen,
     ) -> Result<Use, CheckError> {
-        let mut key = key::begin(domain, key::OVERRIDE);
+        let owner = key::overriding(limit.unit);
+        let mut key = key::begin(domain, owner);
         for entry in &descriptor.entries {
             key::push_entry(&mut key, &entry.key, &entry.value);
         }
-        let key = key::bounded(key, domain, key::OVERRIDE);
-        let rule = Arc::new(rule("override", domain, limit.quota));
+        let key = key::bounded(key, domain, owner);
+        let rule = Arc::new(rule(name::OVERRIDE, domain, limit.quota));
         let part = Part::new(applied(&rule, key, limit.quota), &Attributes::new(), hits.cost)?;
         let traits = Traits { quota_mode: false, reported_in_shadow: false };
         let index = self.add(part, traits, hits.group, Merge::Sum, plan, seen);

@@ -41,6 +41,7 @@ impl CurrentLimit {
 /// A limit that came with a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Override {
+    pub(crate) unit: EnvoyUnit,
     pub(crate) quota: Option<Quota>,
     pub(crate) reported: CurrentLimit,
 }
@@ -62,7 +63,7 @@ impl Override {
         // What no quota can hold is far above what one bucket is ever asked for.
         let most = u64::from(requests).min(Quota::BURST_MAX).min(Rate::UNITS_PER_SECOND_MAX);
         let quota = Rate::new(most, unit.period()).and_then(Quota::fixed_window).ok();
-        Some(Self { quota, reported })
+        Some(Self { unit, quota, reported })
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_core::MAX_CLOCK_SKEW_DEFAULT;
 
 use crate::store::MemoryStore;
 
-/// The most buckets and records a store holds unless set otherwise: 1,000,000.
+/// The most buckets a store holds unless set otherwise, and the most records: 1,000,000.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// Sets up a [`MemoryStore`].
@@ -35,8 +35,8 @@ impl MemoryStoreBuilder {
         Self { keys_max: KEYS_MAX_DEFAULT, max_clock_skew: MAX_CLOCK_SKEW_DEFAULT }
     }
 
-    /// Sets the most buckets and records that are stored at once, 1,000,000 unless set. 0 is taken
-    /// as 1.
+    /// Sets the most buckets that are stored at once, and the most records beside them, 1,000,000
+    /// unless set. 0 is taken as 1.
     ///
     /// Nothing is allocated ahead; memory grows with the keys that are in use, see
     /// [the page of the crate](crate#memory).

@@ -52,16 +52,18 @@
 //!
 //! # The cap
 //!
-//! At most `keys_max` buckets and records are stored, counted over all shards (G9), and no key is
-//! longer than [`KEY_LEN_MAX`]. A bucket that is full is not stored in the first place, so looks,
-//! denials, settlements and refunds without a ticket never need room. A spend from a key that is not
-//! stored does, and so does the record of a reservation or of a refund under a ticket. When the store is
-//! at its cap, it makes room by evicting a bucket that is full at `now` or a record that has ended. If
-//! there is none it fails with [`is_full`](tollgate_core::StoreError::is_full) and spends nothing in any
-//! charge. What is neither full nor ended is never evicted, since that would hand out its units twice.
+//! At most `keys_max` buckets and as many records are stored, counted over all shards (G9), and no key
+//! is longer than [`KEY_LEN_MAX`]. The two are counted apart, so that reservations and refunds, of which
+//! one caller can have any number, leave no bucket without room. A bucket that is full is not stored in
+//! the first place, so looks, denials, settlements and refunds without a ticket never need room. A spend
+//! from a key that is not stored does, and so does the record of a reservation or of a refund under a
+//! ticket. When the store is at its cap, it makes room by evicting a bucket that is full at `now`, or a
+//! record that has ended. If there is none of that kind it fails with
+//! [`is_full`](tollgate_core::StoreError::is_full) and spends nothing in any charge. What is neither full
+//! nor ended is never evicted, since that would hand out its units twice.
 //!
-//! So a check fails if and only if more than `keys_max` buckets would be short of full or records stand;
-//! only checks that compete for the last room at the same time may fail together where one would have
+//! So a check fails if and only if more than `keys_max` buckets would be short of full, and a reservation
+//! also if more than `keys_max` records would stand; only checks that compete for the last room at the same time may fail together where one would have
 //! fitted. Choose `keys_max` above the number of keys that spend within the longest time in which a
 //! quota refills, and of tickets within the longest time for which they are remembered. A caller who
 //! invents keys can use up the room for new keys, but never the units of those that are stored; what

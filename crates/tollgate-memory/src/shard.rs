@@ -5,6 +5,7 @@ use std::time::Duration;
 use tollgate_core::{Change, Charge, Decision, Record, Ticket, Timestamp};
 
 use crate::kept::{KeptRecord, KeptState};
+use crate::room::Count;
 use crate::shelf::{Settled, Shelf, micros};
 
 /// Hashes keys with a seed of its own per store, so that nobody can aim keys at one shard. The
@@ -150,19 +151,20 @@ impl Shard {
     }
 
     /// Removes a bucket, and returns how many there were. Records beside it stay.
-    pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> usize {
-        let before = self.len();
+    pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> Count {
+        let before = self.count();
         self.remove(key, hasher);
-        before - self.len()
+        before - self.count()
     }
 
-    const fn len(&self) -> usize {
-        self.states.len() + self.records.len()
+    /// Returns how many buckets and records there are.
+    pub(crate) const fn count(&self) -> Count {
+        Count { buckets: self.states.len(), records: self.records.len() }
     }
 
     /// Removes everything and returns how many buckets and records there were.
-    pub(crate) fn clear(&mut self) -> usize {
-        let count = self.len();
+    pub(crate) fn clear(&mut self) -> Count {
+        let count = self.count();
         *self = Self::default();
         count
     }

@@ -11,7 +11,7 @@ use tollgate_core::{
 
 use crate::builder::MemoryStoreBuilder;
 use crate::kept::{KeptState, hash_of_key};
-use crate::room::Room;
+use crate::room::{Count, Room};
 use crate::shard::{Key, KeyHasher, Spent};
 use crate::shard_lock::{Locked, ShardLock};
 use crate::shelf::micros;
@@ -36,7 +36,7 @@ const KEYS_PER_SHARD: usize = 8_192;
 /// The longest key that is accepted, in bytes: 4,096.
 pub const KEY_LEN_MAX: usize = 4_096;
 
-/// Keeps buckets and records in the memory of this process, in shards, at most `keys_max` of both.
+/// Keeps buckets and records in the memory of this process, in shards, at most `keys_max` of each.
 ///
 /// All methods take `&self`, and none waits but for a lock that is held for the time of one
 /// decision. Share it in an [`Arc`](std::sync::Arc). See the [page of the crate](crate) for how it
@@ -103,8 +103,9 @@ impl MemoryStore {
     ///
     /// - [`is_invalid`](StoreError::is_invalid): two charges name the same key, there are more than
     ///   [`Charge::COUNT_MAX`], or a key is longer than [`KEY_LEN_MAX`].
-    /// - [`is_full`](StoreError::is_full): the request needs room for new buckets or records,
-    ///   `keys_max` of both are stored, and not enough of them are full again or have ended at `now`.
+    /// - [`is_full`](StoreError::is_full): the request needs room for new buckets or for new records,
+    ///   `keys_max` of that kind are stored, and not enough of them are full again or have ended at
+    ///   `now`.
     ///
     /// # Examples
     ///
@@ -201,7 +202,7 @@ impl MemoryStore {
                 Effect { decision: &decision, change: &change, record: &RecordChange::Keep };
             let balance = effect.balance(slot.is_some(), false);
             let need = balance.need();
-            if need == 0 || reservation.cover(need) {
+            if need == Count::NONE || reservation.cover(need) {
                 self.write(&mut shard, (key, slot), charge, effect, now);
                 reservation.settle(balance);
                 if effect.is_write() {
@@ -238,21 +239,26 @@ impl MemoryStore {
         }
     }
 
-    /// Returns the number of stored buckets and records: those that are not full or stand, and those
-    /// that have become full or ended and are not evicted yet. It is never above
-    /// [`keys_max`](Self::keys_max).
+    /// Returns the number of stored buckets: those that are not full, and those that have become full
+    /// and are not evicted yet. It is never above [`keys_max`](Self::keys_max).
     ///
     /// While checks run it may count room that one of them holds for a key.
     pub fn len(&self) -> usize {
-        self.room.taken()
+        self.room.taken().buckets
+    }
+
+    /// Returns the number of stored records of reservations and refunds: those that stand, and those
+    /// that have ended and are not evicted yet. It is never above [`keys_max`](Self::keys_max).
+    pub fn records(&self) -> usize {
+        self.room.taken().records
     }
 
     /// Tells whether no bucket and no record is stored.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.room.taken() == Count::NONE
     }
 
-    /// Returns the most buckets and records that are stored at once.
+    /// Returns the most buckets that are stored at once, and the most records.
     pub const fn keys_max(&self) -> usize {
         self.room.keys_max()
     }
@@ -306,6 +312,7 @@ impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
             .field("len", &self.len())
+            .field("records", &self.records())
             .field("keys_max", &self.keys_max())
             .field("max_clock_skew", &self.max_clock_skew)
             .field("evicted", &self.evicted())

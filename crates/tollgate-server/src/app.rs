@@ -16,6 +16,7 @@ use crate::live::{Live, RulesInForce};
 use crate::metrics::{Certificates, Metrics};
 use crate::spans::Tracer;
 use crate::tokens::Tokens;
+use crate::unknown_domains::UnknownDomains;
 
 /// The state of one service.
 #[derive(Debug)]
@@ -41,12 +42,12 @@ pub(crate) struct App {
     stopping: watch::Sender<bool>,
 }
 
-/// Hints to the operator, each logged once.
+/// Hints to the operator, each logged once; that of an unknown domain once for each.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     untrusted_peer: Once,
     no_original_uri: Once,
-    no_rules: Once,
+    unknown_domains: UnknownDomains,
     bad_envoy_request: Once,
 }
 
@@ -181,8 +182,14 @@ impl App {
 
     fn hint(&self, attributes: &Attributes) {
         if !self.limiter.rules().has_domain(attributes.domain()) {
-            self.hints.no_rules(attributes.domain());
+            self.unknown_domain(attributes.domain());
         }
+    }
+
+    /// Counts a request whose domain has neither rules nor limits, and tells of the domain.
+    pub(crate) fn unknown_domain(&self, domain: &str) {
+        self.metrics.count_unknown_domain();
+        self.hints.unknown_domains.tell(domain, Instant::now());
     }
 
     /// Counts what came of a call that decides nothing.
@@ -224,16 +231,6 @@ impl Hints {
                 %peer,
                 "forward auth ignores the forwarded address from a peer that is not trusted, so \
                  all its clients have one ip: add it to trusted_proxies if it is your gateway"
-            );
-        }
-    }
-
-    pub(crate) fn no_rules(&self, domain: &str) {
-        if self.no_rules.is_first() {
-            tracing::warn!(
-                ?domain,
-                "a request names a domain that has no rules, so it is not limited: name one of \
-                 the rules' domains, or none for \"default\""
             );
         }
     }

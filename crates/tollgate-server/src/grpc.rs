@@ -100,7 +100,7 @@ impl Observer for Watch {
     }
 
     fn unknown_domain(&self, domain: &str) {
-        self.0.hints.no_rules(domain);
+        self.0.unknown_domain(domain);
     }
 
     fn mistaken(&self, message: &str) {

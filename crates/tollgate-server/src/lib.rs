@@ -74,6 +74,7 @@ mod spans;
 mod spans;
 mod tls;
 mod tokens;
+mod unknown_domains;
 
 pub use crate::admin_client::{AdminClient, AdminError, Replacing};
 pub use crate::answer::Answer;

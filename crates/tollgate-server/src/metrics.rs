@@ -12,7 +12,7 @@ mod store_state;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     in_flight: Listeners,
     store_errors: Family<StoreErrorLabels, Counter>,
     script_times: Option<ScriptTimes>,
+    unknown_domains: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -116,6 +117,12 @@ impl Metrics {
             "Operations that the store could not answer",
             store_errors.clone(),
         );
+        let unknown_domains = Counter::default();
+        registry.register(
+            "unknown_domain_requests",
+            "Requests whose domain has neither rules nor limits, which are allowed",
+            unknown_domains.clone(),
+        );
         registry.register_collector(Box::new(StoreState::new(limiter.clone())));
         if let Some(memory) = memory {
             registry.register_collector(Box::new(MemoryUse::new(memory)));
@@ -125,15 +132,17 @@ impl Metrics {
         if let Some(script_times) = &script_times {
             registry.register_collector(Box::new(script_times.clone()));
         }
+        let renewal = Renewal::default();
         Self {
             registry,
             decisions,
-            renewal: Renewal::default(),
+            renewal,
             durations,
             requests,
             in_flight,
             store_errors,
             script_times,
+            unknown_domains,
         }
     }
 
@@ -152,7 +161,7 @@ impl Metrics {
     /// Lets the counters of rules that have come stand at 0, and forgets rules that have long gone.
     /// `limits` are the rules that limits for Envoy are counted as.
     pub(crate) fn follow(&self, rules: &Arc<RuleSet>, limits: &Arc<[Arc<Rule>]>) {
-        self.renewal.follow(rules, limits, &self.decisions);
+        self.renewal.follow(rules, limits, &self.decisions, Instant::now());
     }
 
     /// Counts how long one decision took. A request that no rule can be charged for asks no store.
@@ -205,6 +214,11 @@ impl Metrics {
     pub(crate) fn count_request(&self, endpoint: &'static str, status: http::StatusCode) {
         let labels = RequestLabels { endpoint, status: status.as_u16() };
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request whose domain nobody knows.
+    pub(crate) fn count_unknown_domain(&self) {
+        self.unknown_domains.inc();
     }
 
     /// Writes all metrics.

@@ -116,8 +116,7 @@ impl Server {
         let certificates = Certificates(tls.iter().flatten().cloned().collect());
         let store = limiter.store().kind();
         let (tracer, exporting) = spans::tracer(&config.tracing, store)?.unzip();
-        let app =
-            Arc::new(App::new(config, limiter, backend, live, tokens, tracer, certificates));
+        let app = Arc::new(App::new(config, limiter, backend, live, tokens, tracer, certificates));
         let envoy = grpc::service(&app, config.envoy);
         Ok(Self {
             http,
@@ -192,8 +191,19 @@ impl Server {
     ///
     /// If the future is dropped, the service stops as if `shutdown` were done, without waiting.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { http, grpc, admin, tls, envoy, limits, app, drain_timeout, reload, exporting, .. } =
-            self;
+        let Self {
+            http,
+            grpc,
+            admin,
+            tls,
+            envoy,
+            limits,
+            app,
+            drain_timeout,
+            reload,
+            exporting,
+            ..
+        } = self;
         let (bounds, admin_bounds) = (Bounds::of(&limits), Bounds::of_admin(&limits));
         let (stop_exporting, stopped) = oneshot::channel::<()>();
         let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));

@@ -52,7 +52,7 @@ async fn requests_within_the_limit_pass_and_others_are_told_when_to_retry() {
 }
 
 #[tokio::test]
-async fn a_body_passes_and_requests_without_a_rule_have_no_headers() {
+async fn a_body_passes_and_so_do_requests_that_no_rule_applies_to() {
     let rules = "rules: [{ name: posts, match: { method: POST, path: /form }, limit: 1/hour }]";
     let (service, origin) = (Service::start(rules).await, Origin::start().await);
     let gateway = start(service.http, origin.address()).await;
@@ -62,6 +62,9 @@ async fn a_body_passes_and_requests_without_a_rule_have_no_headers() {
     assert_eq!(ask(2, &gateway, "POST", "/form", &[]).await.status, 429);
     let free = ask(2, &gateway, "GET", "/form", &[]).await;
     assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, None), "{free:?}");
+    assert_eq!((free.body.as_str(), origin.requests()), ("GET /form 0\n", 2), "{free:?}");
+    let missing = ask(2, &gateway, "GET", "/404", &[]).await;
+    assert_eq!((missing.status, missing.body.as_str()), (404, "GET /404 0\n"));
 }
 
 #[tokio::test]

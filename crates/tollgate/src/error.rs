@@ -121,14 +121,19 @@ impl fmt::Display for CheckError {
             Kind::NotHeld => {
                 f.write_str("nothing is held under this id: it was given back, or it ended")
             }
-            Kind::Store { rule: Some(rule), .. } => {
-                write!(
-                    f,
-                    "the store cannot decide, and rule {:?} refuses requests until it can",
-                    rule.name()
-                )
+            Kind::Store { rule, source } => {
+                f.write_str(if source.is_full() {
+                    "the store has no room for another bucket or record until some have ended"
+                } else {
+                    "the store cannot decide"
+                })?;
+                match rule {
+                    Some(rule) => {
+                        write!(f, ", and rule {:?} refuses requests until it can", rule.name())
+                    }
+                    None => Ok(()),
+                }
             }
-            Kind::Store { rule: None, .. } => f.write_str("the store cannot decide"),
         }
     }
 }

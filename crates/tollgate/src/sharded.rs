@@ -12,8 +12,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{
-    Allow, Charge, Cost, Decision, Deny, Operation, Quota, ShardTerms, Ticket,
-    Timestamp, key,
+    Allow, Charge, Cost, Decision, Deny, Operation, Quota, ShardTerms, Ticket, Timestamp, key,
 };
 
 use crate::charged::{AllCharged, Charged};

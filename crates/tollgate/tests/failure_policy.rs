@@ -155,6 +155,11 @@ async fn g9_a_full_store_in_memory_refuses_new_keys_and_keeps_no_second_one() {
     assert!(limiter.check(&first).await.unwrap().is_allowed());
     let error = limiter.check(&second).await.unwrap_err();
     assert_eq!(error.store_failure(), Some(StoreErrorKind::Full));
+    assert_eq!(
+        error.to_string(),
+        "the store has no room for another bucket or record until some have ended, and rule \
+         \"per-ip\" refuses requests until it can"
+    );
     assert_eq!(limiter.local_keys(), 0);
     assert_eq!(limiter.check(&first).await.unwrap().remaining(), Some(3));
     assert_eq!(limiter.store_failure(), None);

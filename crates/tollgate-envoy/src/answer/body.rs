@@ -20,13 +20,31 @@ struct Problem<'a> {
     violated_policies: Vec<&'a str>,
 }
 
+/// Why a request is denied.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reason {
+    /// The same request can pass after this time.
+    UsedUp(Duration),
+    /// It has more hits than the limit ever admits.
+    TooMany {
+        hits: u64,
+        limit: u32,
+    },
+    Blocked,
+}
+
 /// Writes what a client is told whose request is denied by `rule` first of all, and by `rules`.
-pub(super) fn denied(rule: Option<&str>, rules: &[&str], wait: Option<Duration>) -> String {
-    let text =
-        if wait.is_some() { "the rate limit is used up" } else { "such requests are blocked" };
+pub(super) fn denied(rule: Option<&str>, rules: &[&str], reason: Reason) -> String {
+    let (text, wait) = match reason {
+        Reason::UsedUp(wait) => ("the rate limit is used up".to_owned(), Some(wait)),
+        Reason::TooMany { hits, limit } => {
+            (format!("{hits} hits can never pass: the limit is {limit}"), None)
+        }
+        Reason::Blocked => ("such requests are blocked".to_owned(), None),
+    };
     let mut violated_policies = rules.to_vec();
     violated_policies.dedup();
-    let problem = problem(text, rule, wait);
+    let problem = problem(&text, rule, wait);
     let title = "Too Many Requests";
     written(&Problem { r#type: QUOTA_EXCEEDED, title, violated_policies, ..problem })
 }
@@ -61,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_denial_names_its_rules_and_the_wait_in_milliseconds_rounded_up() {
-        let wait = Some(Duration::from_micros(2_999_001));
-        let body: Value = serde_json::from_str(&denied(Some("a"), &["a", "b"], wait)).unwrap();
+        let used_up = Reason::UsedUp(Duration::from_micros(2_999_001));
+        let body: Value = serde_json::from_str(&denied(Some("a"), &["a", "b"], used_up)).unwrap();
         assert_eq!(
             body,
             json!({
@@ -74,8 +92,14 @@ mod tests {
                 "violated-policies": ["a", "b"],
             })
         );
-        let body: Value = serde_json::from_str(&denied(Some("a"), &["a"], None)).unwrap();
-        assert_eq!(body["detail"], "such requests are blocked");
-        assert_eq!(body.get("retry_after_ms"), None);
+        let too_many = Reason::TooMany { hits: 9, limit: 5 };
+        for (reason, detail) in [
+            (Reason::Blocked, "such requests are blocked"),
+            (too_many, "9 hits can never pass: the limit is 5"),
+        ] {
+            let body: Value = serde_json::from_str(&denied(Some("a"), &["a"], reason)).unwrap();
+            assert_eq!(body["detail"], detail);
+            assert_eq!(body.get("retry_after_ms"), None);
+        }
     }
 }

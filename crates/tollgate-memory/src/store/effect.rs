@@ -32,17 +32,18 @@ impl<'e> Effect<'e> {
     /// Returns what it adds to what is stored and what it removes.
     #[inline]
     pub(super) fn balance(self, has_state: bool, has_record: bool) -> Balance {
-        let state = match self.change {
-            Change::Keep => Balance::default(),
-            Change::Edit(_) => Balance::added(!has_state),
-            Change::Remove => Balance::removed(has_state),
-        };
-        let record = match self.record {
-            RecordChange::Keep => Balance::default(),
-            RecordChange::Store(_) => Balance::added(!has_record),
-            RecordChange::Remove => Balance::removed(has_record),
-        };
-        state + record
+        let mut balance = Balance::default();
+        match self.change {
+            Change::Keep => {}
+            Change::Edit(_) => balance.added.buckets = usize::from(!has_state),
+            Change::Remove => balance.removed.buckets = usize::from(has_state),
+        }
+        match self.record {
+            RecordChange::Keep => {}
+            RecordChange::Store(_) => balance.added.records = usize::from(!has_record),
+            RecordChange::Remove => balance.removed.records = usize::from(has_record),
+        }
+        balance
     }
 
     #[inline]

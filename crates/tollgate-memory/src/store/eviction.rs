@@ -2,9 +2,8 @@
 
 use tollgate_core::{StoreError, StoreErrorKind, Timestamp};
 
-use crate::room::Reservation;
+use crate::room::{Count, Reservation};
 use crate::shard_lock::Locked;
-use crate::shelf::Settled;
 use crate::store::MemoryStore;
 
 /// How many buckets and records a write settles on its way. Four, since it stores up to two of them for
@@ -52,7 +51,7 @@ impl MemoryStore {
             while shard.may_have_ended(ended_by) {
                 let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK);
                 self.room.give_back(freed);
-                evicted += freed;
+                evicted += freed.sum();
             }
         }
         evicted
@@ -80,30 +79,29 @@ impl MemoryStore {
         }
     }
 
-    /// Settles at most `steps` buckets that may be full by `ended_by`, and returns how many were
-    /// evicted. Their room is the caller's to give back.
-    fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps: usize) -> usize {
-        let mut freed = 0;
+    /// Settles at most `steps` buckets and records that may have ended by `ended_by`, and returns how
+    /// many were evicted. Their room is the caller's to give back.
+    fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps: usize) -> Count {
+        let before = shard.count();
         for _ in 0..steps {
-            match shard.settle(ended_by, &self.hasher) {
-                Some(Settled::Evicted) => freed += 1,
-                Some(Settled::Moved) => {}
-                None => break,
+            if shard.settle(ended_by, &self.hasher).is_none() {
+                break;
             }
         }
-        if freed > 0 {
+        let freed = before - shard.count();
+        if freed != Count::NONE {
             shard.tidy(&self.hasher);
             self.room.count_evicted(freed);
         }
         freed
     }
 
-    /// Finds room for `need` new keys in all, by evicting buckets that are full and records that
+    /// Finds room for all that a request needs, by evicting buckets that are full and records that
     /// have ended at `now`, first in the shard `near`. No shard is locked while another one is.
     pub(super) fn make_room(
         &self,
         reservation: &mut Reservation<'_>,
-        need: usize,
+        need: Count,
         near: usize,
         now: Timestamp,
     ) -> Result<(), StoreError> {
@@ -119,7 +117,10 @@ impl MemoryStore {
             }
         }
         self.wind_back(now);
-        if reservation.cover(need) { Ok(()) } else { Err(self.full(need)) }
+        if reservation.cover(need) {
+            return Ok(());
+        }
+        Err(self.full(need, reservation.missing(need)))
     }
 
     /// Repairs the buckets that a clock step has left in the future (G4). Otherwise none of those
@@ -133,16 +134,24 @@ impl MemoryStore {
     }
 
     #[cold]
-    fn full(&self, need: usize) -> StoreError {
-        let (keys_max, keys) = (self.keys_max(), if need == 1 { "key" } else { "keys" });
-        StoreError::new(
-            StoreErrorKind::Full,
+    fn full(&self, need: Count, missing: Count) -> StoreError {
+        let (keys_max, taken) = (self.keys_max(), self.room.taken());
+        let text = if missing.records == 0 || taken.buckets + missing.buckets > keys_max {
+            let keys = if need.buckets == 1 { "key" } else { "keys" };
             format!(
-                "no room for {need} new {keys}: {} of at most {keys_max} are stored, and no stored \
-                 bucket is full again and no record has ended; raise keys_max",
-                self.len()
-            ),
-        )
+                "no room for {} new {keys}: {} of at most {keys_max} buckets are stored, and none of \
+                 them is full again; raise keys_max",
+                need.buckets, taken.buckets
+            )
+        } else {
+            format!(
+                "no room to remember another reservation or refund: {} of at most {keys_max} records \
+                 are stored, and none of them has ended; settle reservations sooner, or raise \
+                 keys_max",
+                taken.records
+            )
+        };
+        StoreError::new(StoreErrorKind::Full, text)
     }
 
     /// The latest instant of which every clock within `max_clock_skew` says that it has passed.

@@ -113,8 +113,8 @@ fn g7_a_request_without_room_for_all_its_keys_spends_in_none() {
     assert!(error.is_full());
     assert_eq!(
         error.to_string(),
-        "no room for 2 new keys: 1 of at most 2 are stored, and no stored bucket is full again and \
-         no record has ended; raise keys_max"
+        "no room for 2 new keys: 1 of at most 2 buckets are stored, and none of them is full \
+         again; raise keys_max"
     );
     assert_eq!(store.len(), 1);
     let decisions = store.decide(Operation::Spend, &charges[..2], START).unwrap();
@@ -187,8 +187,8 @@ fn a_full_store_says_so() {
     }
     assert_eq!(
         spend(&store, "c", &slow, 1, START).unwrap_err().to_string(),
-        "no room for 1 new key: 2 of at most 2 are stored, and no stored bucket is full again and \
-         no record has ended; raise keys_max"
+        "no room for 1 new key: 2 of at most 2 buckets are stored, and none of them is full \
+         again; raise keys_max"
     );
 }
 

@@ -45,7 +45,7 @@ impl Reference {
         self.states.remove(key);
     }
 
-    /// Applies a request, unless more than `keys_max` buckets and records would then be live.
+    /// Applies a request, unless more than `keys_max` buckets, or more records, would then be live.
     pub fn apply(
         &mut self,
         operation: Operation,
@@ -79,7 +79,7 @@ impl Reference {
                 _ => {}
             }
         }
-        if after.live(now) > keys_max {
+        if after.live_max(now) > keys_max {
             return None;
         }
         *self = after;
@@ -105,9 +105,10 @@ impl Reference {
         self.states.extend(written);
     }
 
-    fn live(&self, now: Timestamp) -> usize {
+    /// Returns how many buckets are live, or how many records if those are more.
+    fn live_max(&self, now: Timestamp) -> usize {
         let is_short = |written: &&Written| written.full_at_us > u128::from(now.as_micros());
         let states = self.states.values().filter(is_short).count();
-        states + self.records.values().filter(|record| record.stands(now)).count()
+        states.max(self.records.values().filter(|record| record.stands(now)).count())
     }
 }

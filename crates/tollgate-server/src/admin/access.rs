@@ -23,9 +23,11 @@ pub(super) async fn check(
         return next.run(request).await;
     };
     if app.tokens.is_empty() {
-        if needed == Scope::Write
-            && let Some(problem) = without_tokens(&app, request.headers())
-        {
+        let refusal = match needed {
+            Scope::Write => without_tokens(&app, request.headers()),
+            _ => for_another_host(&app, request.headers()),
+        };
+        if let Some(problem) = refusal {
             return problem.into_response();
         }
         return next.run(request).await;
@@ -55,21 +57,35 @@ fn needed(method: &Method, path: &str) -> Option<Scope> {
     }
 }
 
-/// Says why rules cannot be changed where no tokens are configured, if they cannot.
+/// Says why rules cannot be changed where no tokens are configured, if they cannot. A web page in a
+/// browser on this machine may lead a name of its own here, as in [`for_another_host`].
 fn without_tokens(app: &App, headers: &HeaderMap) -> Option<Problem> {
     if !app.admin_is_private {
         let detail = "rules can be changed by this listener only with a token, since others than \
                       this machine can reach it: configure `admin_tokens`";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail));
     }
-    // A web page in a browser on this machine can reach it too, by a name of its own that leads
-    // here.
     if !headers.get(HOST).is_some_and(names_this_machine) && !app.admin_has_mtls {
         let detail = "without `admin_tokens`, rules can be changed only by a request for \
                       localhost or an IP address";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     None
+}
+
+/// Refuses to show what only this machine can reach to a web page in a browser on it, which can lead
+/// a name of its own here. A browser always names a host.
+fn for_another_host(app: &App, headers: &HeaderMap) -> Option<Problem> {
+    if !app.admin_is_private || app.admin_has_mtls {
+        return None;
+    }
+    let host = headers.get(HOST)?;
+    if names_this_machine(host) {
+        return None;
+    }
+    let detail = "without `admin_tokens`, this listener answers only requests for localhost or an \
+                  IP address";
+    Some(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
 fn names_this_machine(host: &HeaderValue) -> bool {

@@ -96,11 +96,22 @@ fn client_ip(app: &App, peer: SocketAddr, headers: &HeaderMap) -> String {
     app.client_ip.attribute(address, headers)
 }
 
-/// Reads `domain` of the query. Other parameters are not ours.
+/// Reads `domain` of the query, which nothing else may stand in: if it is misspelt, or the query is
+/// that of the client, others would be the rules that judge the request.
 fn domain(uri: &Uri) -> Result<Option<&str>, Mistake> {
-    let mut parameters = uri.query().unwrap_or_default().split('&');
-    let Some(domain) = parameters.find_map(|parameter| parameter.strip_prefix("domain=")) else {
-        return Ok(None);
-    };
-    if key::is_name(domain) { Ok(Some(domain)) } else { Err(Mistake::domain(domain)) }
+    let mut domain = None;
+    let parameters = uri.query().unwrap_or_default().split('&');
+    for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if name != "domain" {
+            return Err(Mistake::parameter(name));
+        }
+        if domain.replace(value).is_some() {
+            return Err(Mistake::domain_twice());
+        }
+    }
+    match domain {
+        Some(domain) if !key::is_name(domain) => Err(Mistake::domain(domain)),
+        domain => Ok(domain),
+    }
 }

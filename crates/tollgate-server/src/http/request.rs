@@ -62,6 +62,21 @@ impl Mistake {
     pub(crate) fn domain(domain: &str) -> Self {
         Self::field("domain", not_a_name("domain", domain))
     }
+
+    /// Makes the mistake of a query of forward auth that has something else than a domain.
+    pub(crate) fn parameter(name: &str) -> Self {
+        let name = shortened(name);
+        let detail = format!(
+            "unknown parameter {name:?} in the query: the only one is domain. If it is the client's, \
+             give the gateway's call a query of its own, such as /v1/auth?domain=default"
+        );
+        Self::field(name, detail)
+    }
+
+    /// Makes the mistake of a query that names a domain twice.
+    pub(crate) fn domain_twice() -> Self {
+        Self::field("domain", "domain is given twice in the query: give it once".to_owned())
+    }
 }
 
 /// The fields of a body, known by name and given once, their values not yet read.

@@ -2,10 +2,10 @@
 
 mod renewal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -24,10 +24,19 @@ pub(super) use self::renewal::Renewal;
 pub(super) struct Decisions {
     /// By domain, then by rule.
     domains: RwLock<Domains>,
+    /// Rules that have counters only because they decided, the first to do so first.
+    strays: Mutex<VecDeque<Name>>,
     unlimited: AtomicU64,
 }
 
 type Domains = BTreeMap<String, BTreeMap<String, RuleCounters>>;
+
+/// Domain and name of a rule.
+type Name = (String, String);
+
+/// How many rules that are in force no more keep their counters. Beyond that, names that change with
+/// every version would fill the memory.
+const GONE_MAX: usize = 1_000;
 
 #[derive(Debug, Default)]
 struct RuleCounters {
@@ -71,7 +80,7 @@ impl Decisions {
         for rule in rules.iter() {
             add(&mut domains, rule);
         }
-        Self { domains: RwLock::new(domains), unlimited: AtomicU64::new(0) }
+        Self { domains: RwLock::new(domains), ..Self::default() }
     }
 
     pub(super) fn count(&self, verdict: &Verdict) {
@@ -121,6 +130,35 @@ impl Decisions {
         let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
         add(&mut domains, rule);
         raise(&domains);
+        self.note_stray(rule, &mut domains);
+    }
+
+    /// Remembers a rule that nobody announced, and forgets the counters of the first of too many.
+    fn note_stray(&self, rule: &Rule, domains: &mut Domains) {
+        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (rule.domain().to_owned(), rule.name().to_owned());
+        if strays.contains(&name) {
+            return;
+        }
+        strays.push_back(name);
+        if strays.len() > GONE_MAX
+            && let Some(first) = strays.pop_front()
+        {
+            remove(domains, &first);
+        }
+    }
+
+    /// Returns how much a rule has decided.
+    fn count_of(&self, (domain, name): &Name) -> u64 {
+        let domains = self.read();
+        let counters = domains.get(domain).and_then(|rules| rules.get(name));
+        let counts = counters.iter().flat_map(|counters| counters.counts.iter().flatten());
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns the rules that have decided unannounced since the last time.
+    fn take_strays(&self) -> VecDeque<Name> {
+        std::mem::take(&mut self.strays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Domains> {
@@ -133,6 +171,15 @@ fn add(domains: &mut Domains, rule: &Rule) {
     let rules = domains.entry(rule.domain().to_owned()).or_default();
     let counters = rules.entry(rule.name().to_owned()).or_default();
     counters.is_shadow = rule.is_shadow();
+}
+
+fn remove(domains: &mut Domains, (domain, name): &Name) {
+    if let Some(rules) = domains.get_mut(domain) {
+        rules.remove(name);
+        if rules.is_empty() {
+            domains.remove(domain);
+        }
+    }
 }
 
 impl RuleCounters {

@@ -26,15 +26,24 @@ impl Collector for MemoryUse {
         let store = &self.store;
         let gauges = [
             ("memory_keys", "Buckets that are stored.", store.len()),
-            ("memory_keys_max", "The most buckets that may be stored.", store.keys_max()),
-            ("memory_bytes", "Memory of the stored buckets.", store.bytes()),
+            (
+                "memory_keys_max",
+                "The most buckets that may be stored, and the most records.",
+                store.keys_max(),
+            ),
+            (
+                "memory_records",
+                "Records of reservations and refunds that are stored.",
+                store.records(),
+            ),
+            ("memory_bytes", "Memory of the stored buckets and records.", store.bytes()),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let evicted = ConstCounter::new(store.evicted());
-        let help = "Full buckets that were evicted.";
+        let help = "Full buckets and ended records that were evicted.";
         let metric_type = evicted.metric_type();
         evicted.encode(encoder.encode_descriptor("memory_evicted", help, None, metric_type)?)
     }

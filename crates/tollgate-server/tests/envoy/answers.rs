@@ -6,6 +6,8 @@ use serde_json::json;
 use tollgate_envoy::proto::RateLimitResponse;
 
 use crate::rls::{NO_RULES, Rls};
+use crate::support::request;
+use crate::text;
 
 const PER_IP: &str = "rules: [{ name: per-ip, domain: d, key: [ip], limit: 2/min, burst: 1 }]";
 
@@ -232,4 +234,46 @@ descriptors:
     );
     assert_eq!(body(&blocked)["rule"], "c=x*");
     assert_eq!(body(&blocked)["detail"], "such requests are blocked");
+}
+
+#[tokio::test]
+async fn a_denial_says_that_more_hits_than_the_limit_can_never_pass() {
+    let file = "
+domain: d
+descriptors: [{ key: a, rate_limit: { unit: minute, requests_per_unit: 5 } }]
+";
+    let rls = Rls::start(NO_RULES, &[file]).await;
+    let denied = rls.ask("a=1 hits 9").await;
+    assert_eq!(text::answer(&denied), "OVER_LIMIT | OVER 5 of 5/MINUTE");
+    assert_eq!(body(&denied)["detail"], "9 hits can never pass: the limit is 5");
+    assert_eq!(body(&denied).get("retry_after_ms"), None);
+    rls.ask("a=1 hits 5").await;
+    let denied = rls.ask("a=1 hits 5").await;
+    assert_eq!(body(&denied)["detail"], "the rate limit is used up: try again in 40000 ms");
+}
+
+#[tokio::test]
+async fn limits_that_look_alike_have_names_of_their_own_in_denials_and_metrics() {
+    let file = "
+domain: d
+descriptors:
+  - { key: override, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: a, value: 'b:c=d', rate_limit: { unit: day, requests_per_unit: 1 } }
+  - key: a
+    value: b
+    descriptors: [{ key: c, value: d, rate_limit: { unit: day, requests_per_unit: 1 } }]
+";
+    let rls = Rls::start(NO_RULES, &[file]).await;
+    for (descriptor, name) in [
+        ("override=1", "override"),
+        ("x=1 [limit 1 DAY]", "@override"),
+        ("a=b:c=d", "a=b%3Ac=d"),
+        ("a=b,c=d", "a=b:c=d"),
+    ] {
+        rls.ask(descriptor).await;
+        assert_eq!(body(&rls.ask(descriptor).await)["rule"], name, "{descriptor}");
+        let page = request(rls.service.admin, "GET", "/metrics", &[], b"").await.body;
+        let series = format!("rule=\"{name}\",outcome=\"deny\",mode=\"exact\"}} 1\n");
+        assert!(page.contains(&series), "{series}{page}");
+    }
 }

@@ -447,7 +447,7 @@ const CASES: &[Case] = &[
             > a=1 [limit 10 DAY]
             OK | OK 9 of 10/DAY in 6400s
             > a=1 [limit 42 HOUR]
-            OK | OK 40 of 42/HOUR in 2800s
+            OK | OK 41 of 42/HOUR in 2800s
             > a=2 [limit 42 HOUR]
             OK | OK 41 of 42/HOUR in 2800s
             > 2x a=3 [limit 1 MINUTE]
@@ -458,6 +458,24 @@ const CASES: &[Case] = &[
             OK | OK 4 of 5/SECOND in 1s
             > other: a=1 [limit 5 SECOND]
             OK | OK",
+    },
+    Case {
+        says: "limits of different units that came with requests count apart for the same entries",
+        descriptors: "[{ key: a, rate_limit: { unit: day, requests_per_unit: 1 } }]",
+        script: "
+            > 3x a=1 [limit 3 DAY]
+            OK | OK 0 of 3/DAY in 6400s
+            > a=1 [limit 100 SECOND]
+            OK | OK 99 of 100/SECOND in 1s
+            ! 1000
+            > a=1 [limit 100 SECOND]
+            OK | OK 99 of 100/SECOND in 1s
+            > a=1 [limit 3 DAY]
+            OVER_LIMIT | OVER 0 of 3/DAY in 6399s
+            > a=1 [limit 3 DAY] + a=1 [limit 5 MINUTE]
+            OVER_LIMIT | OVER 0 of 3/DAY in 6399s + OK 5 of 5/MINUTE in 0s
+            > a=1 [limit 4 DAY]
+            OK | OK 0 of 4/DAY in 6399s",
     },
     Case {
         says: "a request may add several hits, and 0 stands for 1",

@@ -283,3 +283,51 @@ async fn a_push_that_may_not_be_announced_is_written_and_is_no_failure() {
     assert_eq!(check(&one, "1.2.3.4").await.0, 20);
     limit_in_force(&two, 20).await;
 }
+
+/// What a user may do, as Redis says.
+fn may(server: &RedisServer, user: &str, command: &[&str]) -> bool {
+    let dry_run = [&["ACL", "DRYRUN", user][..], command].concat();
+    format!("{:?}", server.command(&dry_run).unwrap()).to_uppercase().contains("OK")
+}
+
+#[tokio::test]
+async fn the_users_of_the_page_on_security_suffice_and_only_one_of_them_writes_rules() {
+    let server = RedisServer::start().unwrap();
+    let page = include_str!("../../../../docs/security.md");
+    let users: Vec<&str> = page.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
+    assert_eq!(users.len(), 2);
+    for user in users {
+        let _ = server.command(&user.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+    server.command(&["SET", "tollgate-rules", &rules(10)]).unwrap();
+    let url = |user: &str| server.url().replace("redis://", &format!("redis://{user}:password@"));
+    let node = Folder::new(&format!(
+        "store: {{ kind: redis, url: \"{}\" }}\n\
+         rules_from: {{ kind: redis, key: tollgate-rules, poll_interval: 60min }}\n",
+        url("tollgate")
+    ));
+    let pusher = Folder::new(&format!(
+        "rules_from: {{ kind: redis, url: \"{}\", key: tollgate-rules, poll_interval: 60min }}\n",
+        url("tollgate-push")
+    ));
+    let (node, pusher) = (node.serve().await, pusher.serve().await);
+    until(async || {
+        let reply = server.command(&["PUBSUB", "NUMSUB", "tollgate-rules:changed"]).unwrap();
+        format!("{reply:?}").contains('2')
+    })
+    .await;
+    assert_eq!(check(&node, "1.2.3.4").await.0, 10);
+    assert_eq!(node.metric("tollgate_store_failing").await, Some(0.0));
+
+    let id = format!("\"{}\"", id_in_force(&node).await);
+    assert_eq!(put(&node, &id, &rules(20)).await.status, 503);
+    assert_eq!(id_in_force(&pusher).await, id.trim_matches('"'));
+    assert_eq!(put(&pusher, &id, &rules(20)).await.status, 200);
+    limit_in_force(&node, 20).await;
+
+    assert!(may(&server, "tollgate", &["SET", "tollgate:other", "x"]));
+    assert!(!may(&server, "tollgate", &["SET", "tollgate-rules", "x"]));
+    assert!(!may(&server, "tollgate", &["PUBLISH", "tollgate-rules:changed", "x"]));
+    assert!(may(&server, "tollgate-push", &["SET", "tollgate-rules", "x"]));
+    assert!(!may(&server, "tollgate-push", &["SET", "tollgate:other", "x"]));
+}

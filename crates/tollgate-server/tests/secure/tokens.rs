@@ -126,6 +126,16 @@ async fn without_tokens_rules_change_only_by_requests_of_this_machine() {
     let mut connection = tokio::net::TcpStream::connect(private.admin).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut connection, page).await.unwrap();
     assert_eq!(crate::support::reply(&mut connection).await.status, 403);
+    for (path, host, expected) in [
+        ("/v1/rules", "attacker.example", 403),
+        ("/v1/rules", "127.0.0.1:9090", 200),
+        ("/v1/status", "attacker.example", 403),
+        ("/metrics", "attacker.example", 403),
+        ("/metrics", "LOCALHOST:9090", 200),
+        ("/healthz", "probe.example", 200),
+    ] {
+        assert_eq!(for_host(private.admin, path, host).await.status, expected, "{path} {host}");
+    }
 
     let open =
         format!("listen: {{ http: 127.0.0.1:0, grpc: 127.0.0.1:0, admin: 0.0.0.0:0 }}\n{config}");
@@ -137,4 +147,12 @@ async fn without_tokens_rules_change_only_by_requests_of_this_machine() {
     assert_eq!(refused.status, 403);
     assert!(refused.json()["detail"].as_str().unwrap().ends_with("configure `admin_tokens`"));
     assert_eq!(request(address, "GET", "/v1/rules", &[], b"").await.status, 200);
+    assert_eq!(for_host(address, "/metrics", "tollgate.internal").await.status, 200);
+}
+
+async fn for_host(address: std::net::SocketAddr, path: &str, host: &str) -> Reply {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut connection, head.as_bytes()).await.unwrap();
+    crate::support::reply(&mut connection).await
 }

@@ -117,13 +117,36 @@ async fn the_query_selects_the_domain() {
     let service = Service::start_with_clock(rules, &ManualClock::new()).await;
     let status = async |path: &str| request(service.http, "GET", path, &[], b"").await.status;
     assert_eq!(status("/v1/auth").await, 200);
-    assert_eq!(status("/v1/auth?x=1&domain=shop").await, 200);
+    assert_eq!(status("/v1/auth?domain=shop&").await, 200);
     assert_eq!(status("/v1/auth?domain=shop").await, 429);
-    assert_eq!(status("/v1/auth").await, 200);
+    assert_eq!(status("/v1/auth?").await, 200);
 
     let bad = request(service.http, "GET", "/v1/auth?domain=a%3Ab", &[], b"").await;
     assert_eq!(bad.status, 400);
     assert_eq!(bad.json()["field"], "domain");
+}
+
+#[tokio::test]
+async fn a_query_that_could_select_other_rules_by_mistake_is_refused() {
+    let rules = "rules: [{ name: one, limit: 1/hour, domain: shop }]";
+    let service = Service::start_with_clock(rules, &ManualClock::new()).await;
+    for (query, field, detail) in [
+        (
+            "domian=shop",
+            "domian",
+            "unknown parameter \"domian\" in the query: the only one is domain. If it is the \
+             client's, give the gateway's call a query of its own, such as /v1/auth?domain=default",
+        ),
+        ("domain=shop&page", "page", "unknown parameter \"page\" in the query"),
+        ("domain=shop&domain=other", "domain", "domain is given twice in the query"),
+        ("domain", "domain", "domain must be 1 to 64 letters"),
+    ] {
+        let bad = request(service.http, "GET", &format!("/v1/auth?{query}"), &[], b"").await;
+        assert_eq!((bad.status, bad.json()["field"].as_str()), (400, Some(field)), "{query}");
+        assert!(bad.json()["detail"].as_str().unwrap().starts_with(detail), "{bad:?}");
+    }
+    let spent = request(service.http, "GET", "/v1/auth?domain=shop", &[], b"").await;
+    assert_eq!(spent.status, 200, "what was refused spent nothing");
 }
 
 #[tokio::test]

@@ -27,7 +27,8 @@ const HEAD: &str = "\
 [deploy/grafana](../deploy/grafana/tollgate.json).
 
 Labels are names from the configuration and fixed words, never anything that a caller sends (G9). The counters of a
-rule stand at 0 from the start, so that its first denial shows as a rise.
+rule stand at 0 from the start, so that its first denial shows as a rise. Those of a rule that is in force no more stay
+for 15 minutes, of at most 1,000 such rules.
 
 `tollgate_redis_script_*` are what the servers count themselves, asked with the page but at most every five seconds and
 on a connection apart from that of checks. They are of the whole server, with the scripts of others on it; they begin
@@ -58,7 +59,10 @@ const LABELS: [(&str, &str); 17] = [
     ("quantile", "`0.5` or `0.99`"),
     ("reason", "`queue_full`: the collector was too slow; `export_failed`: it did not take them"),
     ("rule", "the name of the rule"),
-    ("source", "where the rules come from: `config`, `file`, `redis` or `http`"),
+    (
+        "source",
+        "where the rules come from: `config`, `file`, `redis` or `http`; `none` if the configuration has none",
+    ),
     ("status", "of the answer; to Envoy 200, or 400 for a request that cannot be judged"),
     (
         "store",

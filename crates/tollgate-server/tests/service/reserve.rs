@@ -159,3 +159,33 @@ async fn a_rule_that_takes_its_cost_from_an_attribute_is_settled_by_what_that_re
     let reply = service.post("/v1/commit", &commit).await;
     assert_eq!((reply.status, &reply.json()["remaining"]), (200, &850.into()));
 }
+
+#[tokio::test]
+async fn a_store_full_of_reservations_says_so_and_checks_go_on() {
+    let service = Service::start(
+        "store: { kind: memory, keys_max: 3 }\nrules: [{ name: a, key: ip, limit: 100/hour }]",
+    )
+    .await;
+    let call = |ip: &str| format!(r#"{{"attributes":{{"ip":"{ip}"}}}}"#);
+    for _ in 0..3 {
+        reservation(&service.post("/v1/reserve", &call("192.0.2.1")).await);
+    }
+    let refused = service.post("/v1/reserve", &call("192.0.2.1")).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(
+        refused.json()["detail"],
+        "the store has no room for another bucket or record until some have ended, and rule \"a\" \
+         refuses requests until it can"
+    );
+    for (ip, remaining) in [("192.0.2.1", 96), ("192.0.2.2", 99), ("192.0.2.3", 99)] {
+        let checked = service.post("/v1/check", &call(ip)).await;
+        assert_eq!(
+            (checked.status, &checked.json()["remaining"]),
+            (200, &remaining.into()),
+            "{ip}"
+        );
+    }
+    assert_eq!(service.post("/v1/check", &call("192.0.2.4")).await.status, 503);
+    assert_eq!(service.metric("tollgate_memory_records").await, Some(3.0));
+    assert_eq!(service.metric("tollgate_memory_keys").await, Some(3.0));
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue};
-use tollgate::{Clock, Decision, SystemClock, Timestamp, Verdict};
+use tollgate::{Algorithm, Clock, RuleDecision, SystemClock, Timestamp, Verdict};
 
 use super::{
     RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
@@ -134,12 +134,13 @@ impl HeaderFormat {
         headers: &mut HeaderMap,
         now: Timestamp,
     ) {
-        let Some(decision) = verdict.decision() else { return };
+        let Some(binding) = verdict.most_restrictive() else { return };
+        let decision = binding.decision();
         if let Some(wait) = wait {
             write_retry_after(wait, headers);
         }
         if let Some(reset) = self.legacy {
-            write_legacy(decision, reset, headers, now);
+            write_legacy(binding, reset, headers, now);
         }
         if let Some(draft) = self.draft {
             write_draft(draft, verdict, wait, headers);
@@ -158,21 +159,40 @@ impl Default for HeaderFormat {
     }
 }
 
-fn write_legacy(decision: &Decision, reset: Reset, headers: &mut HeaderMap, now: Timestamp) {
+fn write_legacy(binding: &RuleDecision, reset: Reset, headers: &mut HeaderMap, now: Timestamp) {
     let names = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
     if names.iter().any(|name| headers.contains_key(name)) {
         return;
     }
+    let decision = binding.decision();
     let reset = match reset {
         Reset::Delta => whole_seconds(decision.reset_after()),
-        Reset::Epoch => {
-            let at = now.saturating_add(decision.reset_after());
-            at.as_micros().div_ceil(MICROS_PER_SECOND)
-        }
+        Reset::Epoch => reset_at_us(binding, now).div_ceil(MICROS_PER_SECOND),
     };
     headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(decision.limit()));
     headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(decision.remaining()));
     headers.insert(X_RATELIMIT_RESET, HeaderValue::from(reset));
+}
+
+/// Returns when the bucket is full, in microseconds since the epoch.
+///
+/// The decision was made a little before `now`, or by the clock of another machine, so the sum is
+/// not exact. A fixed window ends at a multiple of its period, often on a whole second, which a sum
+/// that is a microsecond late would round up to the next.
+fn reset_at_us(binding: &RuleDecision, now: Timestamp) -> u64 {
+    let reset_after = binding.decision().reset_after();
+    let at_us = now.saturating_add(reset_after).as_micros();
+    let quota = binding.quota().filter(|quota| quota.algorithm() == Algorithm::FixedWindow);
+    let Some(quota) = quota.filter(|_| !reset_after.is_zero()) else { return at_us };
+    let period_us = u64::try_from(quota.rate().period().as_micros()).unwrap_or(u64::MAX).max(1);
+    let late_us = at_us % period_us;
+    let early_us = period_us - late_us;
+    let off_us = late_us.min(early_us);
+    match off_us {
+        MICROS_PER_SECOND.. => at_us,
+        _ if off_us == late_us => at_us - late_us,
+        _ => at_us.saturating_add(early_us),
+    }
 }
 
 fn write_draft(

@@ -1,4 +1,6 @@
-use tollgate::{Attributes, Cost, Limiter, ManualClock, Matcher, Quota, Rule, Treatment};
+use tollgate::{
+    Attributes, Cost, Limiter, ManualClock, Matcher, Quota, Rule, Timestamp, Treatment,
+};
 
 use super::*;
 
@@ -350,4 +352,32 @@ async fn a_group_that_is_there_stays_as_it_is() {
         }
         assert_eq!(headers.len(), 7 - missing.split_whitespace().count(), "{present}");
     }
+}
+
+#[tokio::test]
+async fn a_reset_as_a_time_is_the_end_of_the_window_however_late_it_is_written() {
+    let format = HeaderFormat::new().with_legacy(Reset::Epoch).with_draft(None);
+    let reset = |verdict: &Verdict, written| {
+        let mut headers = HeaderMap::new();
+        format.write_refused_at(verdict, None, &mut headers, Timestamp::from_micros(written));
+        headers["x-ratelimit-reset"].to_str().unwrap().to_owned()
+    };
+    let decided = 1_700_000_000_250_000;
+    for (rate, end) in [("500/min", "1700000040"), ("5/s", "1700000001"), ("5/7s", "1700000001")] {
+        let quota = Quota::fixed_window(rate.parse().unwrap()).unwrap();
+        let (limiter, clock) = limiter([Rule::new("window", quota)]);
+        clock.set(Timestamp::from_micros(decided));
+        let verdict = spend(&limiter, 1).await;
+        for written in [decided, decided + 1, decided + 300, decided + 400_000, decided - 300] {
+            assert_eq!(reset(&verdict, written), end, "{rate} {written}");
+        }
+        // A clock that is further off is the only one there is.
+        if rate == "500/min" {
+            assert_eq!(reset(&verdict, decided + 1_000_001), "1700000042");
+        }
+    }
+    // What comes back at any time is rounded up, so that nobody is early.
+    let (limiter, clock) = limiter([rule("bucket", "1/s", 5)]);
+    clock.set(Timestamp::from_micros(1_700_000_000_000_000));
+    assert_eq!(reset(&spend(&limiter, 1).await, 1_700_000_000_000_001), "1700000002");
 }
