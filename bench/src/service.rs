@@ -48,7 +48,8 @@ impl Ports {
 }
 
 /// Runs a service until this process is ended, if the arguments ask for one: `service tollgate
-/// [REDIS]`, `service tonic`, `service axum` or `service endpoint [REDIS]`.
+/// [REDIS]`, which denies nothing, `service limited [REDIS]`, which denies what is more than a few a
+/// second, `service tonic`, `service axum` or `service endpoint [REDIS]`.
 pub fn run_if_asked() -> Option<Result<(), Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (word, words) = words.split_first()?;
@@ -69,10 +70,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
 
 async fn serve_as(words: &[&str]) -> Result<(), Error> {
     match *words {
-        ["tollgate"] => tollgate("{ kind: memory }").await,
-        ["tollgate", redis] => {
-            tollgate(&format!("{{ kind: redis, url: '{redis}', timeout: 5s }}")).await
-        }
+        ["tollgate", ref redis @ ..] => tollgate(redis, "1000000/s", 1_000_000).await,
+        ["limited", ref redis @ ..] => tollgate(redis, "2/s", 5).await,
         ["tonic"] => tonic().await,
         ["axum"] => axum().await,
         ["endpoint"] => endpoint(None).await,
@@ -81,14 +80,18 @@ async fn serve_as(words: &[&str]) -> Result<(), Error> {
     }
 }
 
-/// Tollgate's service, with a rule that denies nothing.
-async fn tollgate(store: &str) -> Result<(), Error> {
+/// Tollgate's service with one rule, in memory or on Redis.
+async fn tollgate(redis: &[&str], limit: &str, burst: u32) -> Result<(), Error> {
+    let store = match redis {
+        [] => "{ kind: memory }".to_owned(),
+        [url, ..] => format!("{{ kind: redis, url: '{url}', timeout: 5s }}"),
+    };
     let config = format!(
         "
 listen: {{ http: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0' }}
 store: {store}
 rules:
-  - {{ name: api, key: [ip], limit: 1000000/s, burst: 1000000 }}
+  - {{ name: api, key: [ip], limit: {limit}, burst: {burst} }}
 "
     );
     let server = Server::bind(&Config::parse(&config, "bench.yaml")?).await?;

@@ -5,6 +5,11 @@ mod metadata;
 
 use std::time::Duration;
 
+use prost::Message;
+use prost::bytes::Bytes;
+use prost::encoding::encode_varint;
+use prost::length_delimiter_len;
+use prost_types::Struct;
 use tollgate::{CheckError, RuleDecision};
 use tollgate_config::EnvoyHeaders;
 
@@ -20,13 +25,43 @@ pub(crate) struct Told<'a> {
     pub(crate) code: Code,
 }
 
+/// An answer, whose metadata are written already.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The response without its metadata.
+    response: RateLimitResponse,
+    /// A `google.protobuf.Struct`.
+    metadata: Vec<u8>,
+}
+
+/// The tag of `dynamic_metadata` in a response: its number, and that its length comes first.
+const METADATA: u8 = 6 << 3 | 2;
+
+impl Answer {
+    pub(crate) fn into_response(self) -> RateLimitResponse {
+        let metadata = Struct::decode(&self.metadata[..]).ok();
+        debug_assert!(metadata.is_some(), "what was written can be read");
+        RateLimitResponse { dynamic_metadata: metadata, ..self.response }
+    }
+
+    /// Writes the answer as a message of gRPC that is not compressed.
+    pub(crate) fn into_message(self) -> Bytes {
+        let Self { response, metadata } = self;
+        let metadata_len = 1 + length_delimiter_len(metadata.len()) + metadata.len();
+        let len = response.encoded_len() + metadata_len;
+        let mut message = Vec::with_capacity(5 + len);
+        message.push(0);
+        message.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+        response.encode_raw(&mut message);
+        message.push(METADATA);
+        encode_varint(metadata.len() as u64, &mut message);
+        message.extend_from_slice(&metadata);
+        message.into()
+    }
+}
+
 /// Makes the answer of what was judged.
-pub(crate) fn answer(
-    domain: &str,
-    plan: &Plan,
-    judged: &Judged,
-    headers: EnvoyHeaders,
-) -> RateLimitResponse {
+pub(crate) fn answer(domain: &str, plan: &Plan, judged: &Judged, headers: EnvoyHeaders) -> Answer {
     let told: Vec<Told<'_>> = plan.descriptors.iter().map(|one| tell(one, plan, judged)).collect();
     let statuses =
         plan.descriptors.iter().zip(&told).map(|(planned, told)| status(planned, told)).collect();
@@ -43,7 +78,6 @@ pub(crate) fn answer(
     let mut response = RateLimitResponse {
         overall_code: code(judged.is_denied) as i32,
         statuses,
-        dynamic_metadata: Some(metadata::of(domain, plan, judged, &told, binding)),
         ..RateLimitResponse::default()
     };
     if headers == EnvoyHeaders::All
@@ -61,7 +95,7 @@ pub(crate) fn answer(
         let body = body::denied(binding.map(|one| one.rule().name()), &rules, wait);
         deny(&mut response, headers, wait, body);
     }
-    response
+    Answer { response, metadata: metadata::of(domain, plan, judged, &told, binding) }
 }
 
 /// Makes the answer to a request that a rule refuses because the store does not answer.
@@ -73,7 +107,7 @@ pub(crate) fn refused(
     plan: &Plan,
     error: &CheckError,
     headers: EnvoyHeaders,
-) -> RateLimitResponse {
+) -> Answer {
     let wait = error.retry_after();
     let rule = error.rule().map(tollgate_core::Rule::name);
     let statuses = plan.descriptors.iter().map(|planned| {
@@ -91,11 +125,10 @@ pub(crate) fn refused(
     let mut response = RateLimitResponse {
         overall_code: Code::OverLimit as i32,
         statuses: statuses.collect(),
-        dynamic_metadata: Some(metadata::of_failure(domain, rule, wait)),
         ..RateLimitResponse::default()
     };
     deny(&mut response, headers, wait, body::unavailable(rule, wait));
-    response
+    Answer { response, metadata: metadata::of_failure(domain, rule, wait) }
 }
 
 fn deny(
@@ -177,5 +210,5 @@ fn push_limits(binding: &RuleDecision, list: &mut Vec<HeaderValue>) {
 }
 
 fn push(list: &mut Vec<HeaderValue>, name: &str, value: String) {
-    list.push(HeaderValue { key: name.to_owned(), value, raw_value: prost::bytes::Bytes::new() });
+    list.push(HeaderValue { key: name.to_owned(), value, raw_value: Bytes::new() });
 }

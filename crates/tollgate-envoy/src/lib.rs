@@ -60,5 +60,6 @@ mod service;
 mod unit;
 
 pub use crate::observer::Observer;
+pub use crate::patience::patience;
 pub use crate::routes::{Health, routes};
 pub use crate::service::RateLimiter;

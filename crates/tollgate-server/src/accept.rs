@@ -1,22 +1,33 @@
 //! Accepts connections, as many as there may be, and ends those that say nothing.
 
+mod head_timer;
+mod streams;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
-use http::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 
+use self::head_timer::HeadTimer;
+use self::streams::{Driver, Streams};
 use crate::tls::ListenerTls;
 
 /// What one listener grants its clients.
@@ -46,29 +57,52 @@ const HEADERS_BYTES_MAX: u32 = 64 << 10;
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
-/// Answers on `listener` by `router`, within `bounds`, by TLS if there is a `tls`, until `stopped` says `true` or its sender is
+/// Answers requests, of which each comes with the address of its peer.
+pub(crate) trait Service:
+    Fn(Request<Incoming>, SocketAddr) -> Self::Answering + Clone + Send + 'static
+{
+    type Answering: Future<Output = Response<Self::Body>> + Send + 'static;
+    type Body: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+}
+
+impl<S, F, B> Service for S
+where
+    S: Fn(Request<Incoming>, SocketAddr) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Answering = F;
+    type Body = B;
+}
+
+/// Makes a service of a router, whose handlers find the address of the peer as [`ConnectInfo`].
+pub(crate) fn routed(router: Router) -> impl Service<Body = Body> {
+    move |request, peer| route(router.clone(), request, peer)
+}
+
+/// Answers by a router.
+pub(crate) async fn route(
+    router: Router,
+    request: Request<impl HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static>,
+    peer: SocketAddr,
+) -> Response<Body> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Answers on `listener` by `service`, within `bounds`, by TLS if there is a `tls`, until `stopped` says `true` or its sender is
 /// gone. Then it finishes what is in flight and returns.
 pub(crate) async fn serve(
     listener: TcpListener,
-    router: Router,
+    service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head_timeout)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEADERS_BYTES_MAX as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_INTERVAL)
-        .max_header_list_size(HEADERS_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_MAX);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let mut door = Door { listener, warned: None };
@@ -82,41 +116,23 @@ pub(crate) async fn serve(
             accepted = accepted => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
-        let router = router.clone();
-        let (begin, begun) = watch::channel(false);
-        let service = tower::service_fn(move |mut request: Request<hyper::body::Incoming>| {
-            // Told once: each time takes a lock for writing and wakes who waits.
-            if !*begin.borrow() {
-                begin.send_replace(true);
-            }
-            request.extensions_mut().insert(ConnectInfo(peer));
-            router.clone().oneshot(request.map(Body::new))
-        });
-        let service = TowerToHyperService::new(service);
-        let (builder, watcher) = (builder.clone(), graceful.watcher());
+        let begun = Arc::new(Begun::default());
+        let answerer = Answerer { service: service.clone(), peer, begun: Arc::clone(&begun) };
+        let watcher = graceful.watcher();
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             let connection = async {
                 match acceptor {
-                    None => {
-                        let io = TokioIo::new(connection);
-                        let served = builder.serve_connection_with_upgrades(io, service);
-                        // A connection that breaks concerns its client only.
-                        drop(watcher.watch(served.into_owned()).await);
-                    }
+                    None => answerer.answer(connection, bounds, watcher).await,
                     Some(acceptor) => match acceptor.accept(connection).await {
-                        Ok(encrypted) => {
-                            let io = TokioIo::new(encrypted);
-                            let served = builder.serve_connection_with_upgrades(io, service);
-                            drop(watcher.watch(served.into_owned()).await);
-                        }
+                        Ok(encrypted) => answerer.answer(encrypted, bounds, watcher).await,
                         Err(error) => tracing::debug!(%error, %peer, "no TLS with a client"),
                     },
                 }
             };
             tokio::select! {
                 () = connection => {}
-                () = no_request(begun, bounds.head_timeout) => {}
+                () = begun.missing_after(bounds.head_timeout) => {}
             }
             drop(place);
         });
@@ -125,11 +141,73 @@ pub(crate) async fn serve(
     graceful.shutdown().await;
 }
 
-/// Is done if no request has begun in time. The time for the head of a request counts only from
-/// when the protocol is known, which may never be.
-async fn no_request(mut begun: watch::Receiver<bool>, head_timeout: Duration) {
-    if timeout(head_timeout, begun.wait_for(|begun| *begun)).await.is_ok() {
-        std::future::pending().await
+/// Answers the requests of one connection.
+struct Answerer<S> {
+    service: S,
+    peer: SocketAddr,
+    begun: Arc<Begun>,
+}
+
+impl<S: Service> Answerer<S> {
+    async fn answer(
+        self,
+        connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        bounds: Bounds,
+        watcher: Watcher,
+    ) {
+        let Self { service, peer, begun } = self;
+        let streams = Streams::default();
+        let builder = builder(bounds, streams.clone());
+        let service = service_fn(move |request| {
+            begun.tell();
+            let answering = service(request, peer);
+            async move { Ok::<_, Infallible>(answering.await) }
+        });
+        let served = builder.serve_connection(TokioIo::new(connection), service);
+        // A connection that breaks concerns its client only.
+        drop(Driver::new(watcher.watch(served.into_owned()), streams).await);
+    }
+}
+
+fn builder(bounds: Bounds, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    builder
+        .http1()
+        .timer(HeadTimer::default())
+        .header_read_timeout(bounds.head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADERS_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL)
+        .max_header_list_size(HEADERS_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX);
+    builder
+}
+
+/// Whether the first request of a connection has begun.
+#[derive(Debug, Default)]
+struct Begun {
+    is_told: AtomicBool,
+    told: Notify,
+}
+
+impl Begun {
+    fn tell(&self) {
+        if !self.is_told.load(Ordering::Relaxed) {
+            self.is_told.store(true, Ordering::Relaxed);
+            self.told.notify_one();
+        }
+    }
+
+    /// Is done if no request has begun in time. The time for the head of a request counts only from
+    /// when the protocol is known, which may never be.
+    async fn missing_after(&self, head_timeout: Duration) {
+        if timeout(head_timeout, self.told.notified()).await.is_ok() {
+            std::future::pending().await
+        }
     }
 }
 
@@ -183,7 +261,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", get(|| async { "hello" }));
-        tokio::spawn(serve(listener, router, bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
         (address, stop)
     }
 
@@ -220,7 +298,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(listener, Router::new(), bounds, tls, stopped));
+        tokio::spawn(serve(listener, routed(Router::new()), bounds, tls, stopped));
         for begun in [&b""[..], &[22, 3, 1]] {
             // The second is accepted only once the first has given its place back.
             let mut connection = TcpStream::connect(address).await.unwrap();

@@ -50,6 +50,7 @@ mod admin_client;
 mod answer;
 mod app;
 mod backend;
+mod body;
 mod client;
 mod denials;
 mod edge;

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,7 +14,7 @@ use tollgate::Limiter;
 use tollgate_config::{Config, ListenerTls as ListenerFiles};
 use tollgate_envoy::RateLimiter;
 
-use crate::accept::Bounds;
+use crate::accept::{Bounds, Service};
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
@@ -112,7 +111,7 @@ impl Server {
         };
         let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
         let app = Arc::new(App::new(config, limiter, backend, live, tokens));
-        let envoy = grpc::service(&app, &config.envoy_limits, config.envoy);
+        let envoy = grpc::rate_limiter(&app, &config.envoy_limits, config.envoy);
         Ok(Self {
             http,
             grpc,
@@ -182,10 +181,11 @@ impl Server {
         let Self { http, grpc, admin, tls, envoy, app, drain_timeout, reload, .. } = self;
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::router(&app), BOUNDS, http_tls);
-        let (router, health) = grpc::router(&app, envoy).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, BOUNDS, grpc_tls)).unzip();
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), ADMIN_BOUNDS, admin_tls);
+        let (stop_http, http) = spawn(http, http::service(&app), BOUNDS, http_tls);
+        let (service, health) = grpc::service(&app, envoy).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, service, BOUNDS, grpc_tls)).unzip();
+        let service = accept::routed(admin::router(&app));
+        let (stop_admin, mut admin) = spawn(admin, service, ADMIN_BOUNDS, admin_tls);
         tokio::select! {
             () = shutdown => {}
             // None of these ends by itself.
@@ -266,11 +266,11 @@ async fn listen(
 /// flight.
 fn spawn(
     listener: TcpListener,
-    router: Router,
+    service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
 ) -> (watch::Sender<bool>, JoinHandle<()>) {
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept::serve(listener, router, bounds, tls, stopped));
+    let task = tokio::spawn(accept::serve(listener, service, bounds, tls, stopped));
     (stop, task)
 }
