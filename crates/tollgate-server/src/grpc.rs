@@ -94,7 +94,8 @@ impl Grpc {
             let request = Request::from_parts(head, Full::new(body));
             return Box::pin(self.route(request, peer)).await.map(Either::Right);
         };
-        match self.limiter.answer(message, patience).await {
+        // Boxed, since it has some kilobytes and what holds it is moved several times.
+        match Box::pin(self.limiter.answer(message, patience)).await {
             Ok(answer) => replied(answer),
             Err(status) => status.into_http().map(Either::Right),
         }
