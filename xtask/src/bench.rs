@@ -16,10 +16,23 @@ const TOLERANCE_PERCENT: u64 = 3;
 /// How often a path is run, so that the difference of both is what so many calls cost.
 const COUNTS: [u64; 2] = [10_000, 30_000];
 
-/// Compares everything, or one topic.
-pub(crate) fn compare(topic: Option<&str>) -> Result<(), String> {
+/// Compares everything, or these topics.
+pub(crate) fn compare(topics: &[&str]) -> Result<(), String> {
     let mut command = bench();
-    command.args(["run", "--bin", "compare"]).args(RELEASE).arg("--").args(topic);
+    command.args(["run", "--bin", "compare"]).args(RELEASE).arg("--").args(topics);
+    step::run(&mut command)
+}
+
+/// Puts on a load that lasts: `load`, `soak` or `latency`, for as long as is usual or said.
+pub(crate) fn load(topic: &str, duration: Option<&str>) -> Result<(), String> {
+    let build = ["build", "--release", "--locked", "--package", "tollgate-cli"];
+    step::run(step::cargo().args(build))?;
+    let mut command = bench();
+    command.args(["run", "--bin", "load"]).args(RELEASE);
+    command.args(["--", "target/release/tollgate", topic]);
+    if let Some(duration) = duration {
+        command.args(["--duration", duration]);
+    }
     step::run(&mut command)
 }
 

@@ -35,8 +35,14 @@ Usage: cargo xtask COMMAND
   protos  make the Rust of crates/tollgate-envoy/proto
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given
-  bench [TOPIC]
-          compare with other limiters side by side: memory, footprint, redis, http
+  bench [TOPIC...]
+          compare with others side by side: memory, footprint, redis, lease, http, grpc
+  bench load [--duration TIME]
+          put half of what it carries on the service, 60 s over each transport and store
+  bench soak [--duration TIME]
+          put all that it carries on the service, 10 min, and see that its memory stays
+  bench latency [--duration TIME]
+          measure what a check on Redis adds to the latency of an endpoint
   bench instructions [--accept]
           count the instructions of the hot paths and compare them with what is accepted";
 
@@ -54,10 +60,13 @@ fn main() -> ExitCode {
         ["protos"] => protos::run(),
         ["fuzz"] => fuzz::run(None),
         ["fuzz", seconds] => fuzz::run(Some(seconds)),
-        ["bench"] => bench::compare(None),
         ["bench", "instructions"] => bench::instructions(false),
         ["bench", "instructions", "--accept"] => bench::instructions(true),
-        ["bench", topic] => bench::compare(Some(topic)),
+        ["bench", topic @ ("load" | "soak" | "latency")] => bench::load(topic, None),
+        ["bench", topic @ ("load" | "soak" | "latency"), "--duration", duration] => {
+            bench::load(topic, Some(duration))
+        }
+        ["bench", ref topics @ ..] => bench::compare(topics),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

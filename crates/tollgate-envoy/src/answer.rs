@@ -8,7 +8,11 @@ mod metadata;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
+use prost::Message;
 use prost::bytes::Bytes;
+use prost::encoding::encode_varint;
+use prost::length_delimiter_len;
+use prost_types::Struct;
 use tollgate::{CheckError, RuleDecision, Timestamp, Verdict};
 use tollgate_config::EnvoyHeaders;
 
@@ -26,6 +30,41 @@ pub(crate) struct Told<'a> {
     pub(crate) code: Code,
 }
 
+/// An answer, whose metadata are written already.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The response without its metadata.
+    response: RateLimitResponse,
+    /// A `google.protobuf.Struct`.
+    metadata: Vec<u8>,
+}
+
+/// The tag of `dynamic_metadata` in a response: its number, and that its length comes first.
+const METADATA: u8 = 6 << 3 | 2;
+
+impl Answer {
+    pub(crate) fn into_response(self) -> RateLimitResponse {
+        let metadata = Struct::decode(&self.metadata[..]).ok();
+        debug_assert!(metadata.is_some(), "what was written can be read");
+        RateLimitResponse { dynamic_metadata: metadata, ..self.response }
+    }
+
+    /// Writes the answer as a message of gRPC that is not compressed.
+    pub(crate) fn into_message(self) -> Bytes {
+        let Self { response, metadata } = self;
+        let metadata_len = 1 + length_delimiter_len(metadata.len()) + metadata.len();
+        let len = response.encoded_len() + metadata_len;
+        let mut message = Vec::with_capacity(5 + len);
+        message.push(0);
+        message.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+        response.encode_raw(&mut message);
+        message.push(METADATA);
+        encode_varint(metadata.len() as u64, &mut message);
+        message.extend_from_slice(&metadata);
+        message.into()
+    }
+}
+
 /// Makes the answer of what was judged.
 pub(crate) fn answer(
     domain: &str,
@@ -34,7 +73,7 @@ pub(crate) fn answer(
     reply: &ClientReply,
     when: EnvoyHeaders,
     now: Timestamp,
-) -> RateLimitResponse {
+) -> Answer {
     let told: Vec<Told<'_>> = plan.descriptors.iter().map(|one| tell(one, plan, judged)).collect();
     let statuses =
         plan.descriptors.iter().zip(&told).map(|(planned, told)| status(planned, told)).collect();
@@ -57,17 +96,17 @@ pub(crate) fn answer(
             .collect();
         body::denied(binding.map(|one| one.rule().name()), &rules, reason(plan, &told, binding))
     };
-    RateLimitResponse {
+    let response = RateLimitResponse {
         overall_code: code(judged.is_denied) as i32,
         statuses,
-        dynamic_metadata: Some(metadata::of(domain, plan, judged, &told, binding)),
         response_headers_to_add: list(&headers),
         raw_body: match judged.is_denied {
             true => reply.body(body).into_bytes().into(),
             false => Bytes::new(),
         },
         ..RateLimitResponse::default()
-    }
+    };
+    Answer { response, metadata: metadata::of(domain, plan, judged, &told, binding) }
 }
 
 /// Returns what the headers speak of: what every part said. Of a request that is let pass, a part
@@ -82,12 +121,7 @@ fn verdict(judged: &Judged) -> Verdict {
 ///
 /// It is a denial, not an RPC error: to an error Envoy answers by a setting of its own, which lets
 /// requests pass by default.
-pub(crate) fn refused(
-    domain: &str,
-    plan: &Plan,
-    error: &CheckError,
-    when: EnvoyHeaders,
-) -> RateLimitResponse {
+pub(crate) fn refused(domain: &str, plan: &Plan, error: &CheckError, when: EnvoyHeaders) -> Answer {
     let wait = error.retry_after();
     let rule = error.rule().map(tollgate_core::Rule::name);
     let statuses = plan.descriptors.iter().map(|planned| {
@@ -102,14 +136,14 @@ pub(crate) fn refused(
             None => DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() },
         }
     });
-    RateLimitResponse {
+    let response = RateLimitResponse {
         overall_code: Code::OverLimit as i32,
         statuses: statuses.collect(),
-        dynamic_metadata: Some(metadata::of_failure(domain, rule, wait)),
         response_headers_to_add: list(&ClientReply::headers_unavailable(wait, when)),
         raw_body: body::unavailable(rule, wait).into_bytes().into(),
         ..RateLimitResponse::default()
-    }
+    };
+    Answer { response, metadata: metadata::of_failure(domain, rule, wait) }
 }
 
 /// Tells why a request is denied whose most restrictive limit is `binding`.

@@ -65,5 +65,6 @@ mod unit;
 pub use crate::client_reply::ClientReply;
 pub use crate::live_limits::LiveLimits;
 pub use crate::observer::Observer;
+pub use crate::patience::patience;
 pub use crate::routes::{Health, routes};
 pub use crate::service::RateLimiter;

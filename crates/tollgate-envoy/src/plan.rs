@@ -95,8 +95,33 @@ impl std::fmt::Debug for Limit {
     }
 }
 
-/// Where a bucket was planned before.
-type Seen = HashMap<(Group, String), usize>;
+/// Where buckets were planned before, once there are so many that looking through them takes longer.
+#[derive(Default)]
+struct Seen(HashMap<(Group, String), usize>);
+
+/// Up to so many buckets are looked through.
+const SEARCHED_MAX: usize = 16;
+
+impl Seen {
+    /// Finds a bucket among the parts of its group.
+    fn find(&self, group: Group, parts: &[Part], key: &str) -> Option<usize> {
+        if parts.len() <= SEARCHED_MAX {
+            return parts.iter().position(|known| known.key() == key);
+        }
+        self.0.get(&(group, key.to_owned())).copied()
+    }
+
+    /// Remembers the last of the parts of a group.
+    fn remember(&mut self, group: Group, parts: &[Part]) {
+        if parts.len() <= SEARCHED_MAX {
+            return;
+        }
+        let new = if parts.len() == SEARCHED_MAX + 1 { 0 } else { parts.len() - 1 };
+        for (index, part) in parts.iter().enumerate().skip(new) {
+            self.0.insert((group, part.key().to_owned()), index);
+        }
+    }
+}
 
 impl Planner<'_> {
     pub(crate) fn plan(&self, request: &RateLimitRequest) -> Result<Plan, Mistake> {
@@ -106,9 +131,10 @@ impl Planner<'_> {
             plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
             return Ok(plan);
         }
-        let found = self.find(request);
-        let mut seen = Seen::new();
-        for (index, (descriptor, found)) in request.descriptors.iter().zip(found).enumerate() {
+        let mut found = self.find(request).into_iter();
+        let mut seen = Seen::default();
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let found = found.next().flatten();
             let charge = Hits::of(descriptor, request.hits_addend);
             let mut planned = Planned::default();
             match &descriptor.limit {
@@ -137,8 +163,11 @@ impl Planner<'_> {
         self.rules.has_domain(domain) || self.limits.has_domain(domain)
     }
 
-    /// Finds the configured limit of each descriptor, without those that others replace.
+    /// Finds the configured limit of each descriptor, without those that others replace. Nothing if the domain has no limits.
     fn find(&self, request: &RateLimitRequest) -> Vec<Option<Found>> {
+        if !self.limits.has_domain(&request.domain) {
+            return Vec::new();
+        }
         let mut found: Vec<_> = request
             .descriptors
             .iter()
@@ -245,21 +274,20 @@ impl Planner<'_> {
         seen: &mut Seen,
     ) -> usize {
         let parts = &mut plan.parts[group as usize];
-        let bucket = (group, part.key().to_owned());
-        if let Some(index) = seen.get(&bucket) {
+        if let Some(index) = seen.find(group, parts, part.key()) {
             if group != Group::Probe {
-                let (known, more) = (parts[*index].cost().units(), part.cost().units());
+                let (known, more) = (parts[index].cost().units(), part.cost().units());
                 let units = match merge {
                     Merge::Sum => known.saturating_add(more),
                     Merge::Max => known.max(more),
                 };
-                parts[*index] = parts[*index].clone().with_cost(Cost::new(units));
+                parts[index] = parts[index].clone().with_cost(Cost::new(units));
             }
-            return *index;
+            return index;
         }
         let index = parts.len();
-        seen.insert(bucket, index);
         parts.push(if self.alone || traits.quota_mode { part.alone() } else { part });
+        seen.remember(group, parts);
         plan.traits[group as usize].push(traits);
         index
     }

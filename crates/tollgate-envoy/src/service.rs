@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message;
+use prost::bytes::Bytes;
 use tollgate::{Charge, Clock, Limiter, SystemClock};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
 use tonic::{Request, Response, Status};
 
-use crate::answer::{answer, refused};
+use crate::answer::{Answer, answer, refused};
 use crate::client_reply::ClientReply;
 use crate::judge::Judge;
 use crate::live_limits::LiveLimits;
@@ -36,6 +38,9 @@ struct Shared {
 }
 
 impl RateLimiter {
+    /// The path of the only method.
+    pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
     /// The most descriptors that a request may have: 1,000.
     pub const DESCRIPTORS_MAX: usize = 1_000;
 
@@ -79,6 +84,30 @@ impl RateLimiter {
         request: &RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
+        Ok(self.decide(request, patience).await?.into_response())
+    }
+
+    /// Judges a request as [`should_rate_limit`](Self::should_rate_limit) does, from message to message as gRPC carries
+    /// them: the request without, and the answer with the five bytes before it.
+    ///
+    /// # Errors
+    ///
+    /// As there, and a [`Status`] of `INTERNAL` if the bytes are no request.
+    pub async fn answer(
+        &self,
+        message: &[u8],
+        patience: Option<Duration>,
+    ) -> Result<Bytes, Status> {
+        let request = RateLimitRequest::decode(message)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(self.decide(&request, patience).await?.into_message())
+    }
+
+    async fn decide(
+        &self,
+        request: &RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<Answer, Status> {
         let judged = self.judge(request, patience).await;
         let judged = judged.map_err(|mistake| {
             let message = mistake.to_string();
@@ -94,7 +123,7 @@ impl RateLimiter {
         &self,
         request: &RateLimitRequest,
         patience: Option<Duration>,
-    ) -> Result<RateLimitResponse, Mistake> {
+    ) -> Result<Answer, Mistake> {
         let Shared { limiter, limits, config, reply, observer } = self.shared.as_ref();
         if request.domain.is_empty() {
             return Err(Mistake::no_domain());
@@ -152,7 +181,8 @@ impl RateLimitService for RateLimiter {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let patience = patience(request.metadata());
+        let timeout = request.metadata().get("grpc-timeout");
+        let patience = timeout.and_then(|timeout| patience(timeout.to_str().ok()?));
         Self::should_rate_limit(self, request.get_ref(), patience).await.map(Response::new)
     }
 }

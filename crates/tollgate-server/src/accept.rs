@@ -1,23 +1,25 @@
 //! Accepts connections, as many as there may be, and ends those that say nothing.
 
 mod pulse;
+mod streams;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::response::IntoResponse;
 use http::{Request, Response, StatusCode};
+use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -29,6 +31,7 @@ use crate::http::Problem;
 use crate::tls::ListenerTls;
 
 use self::pulse::{Counted, Heard, Over, Pulse};
+use self::streams::{Driver, Streams};
 
 /// What one listener grants its clients.
 #[derive(Clone, Copy, Debug)]
@@ -78,16 +81,55 @@ const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
-/// Answers on `listener` by `router`, within `bounds`, by TLS if there is a `tls`, until `stopped`
+/// Answers requests, of which each comes with the address of its peer.
+pub(crate) trait Service:
+    Fn(Request<Incoming>, SocketAddr) -> Self::Answering + Clone + Send + 'static
+{
+    type Answering: Future<Output = Response<Self::Body>> + Send + 'static;
+    type Body: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+}
+
+impl<S, F, B> Service for S
+where
+    S: Fn(Request<Incoming>, SocketAddr) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    type Answering = F;
+    type Body = B;
+}
+
+/// Makes a service of a router, whose handlers find the address of the peer as [`ConnectInfo`].
+pub(crate) fn routed(router: Router) -> impl Service<Body = Body> {
+    move |request, peer| route(router.clone(), request, peer)
+}
+
+/// Answers by a router.
+pub(crate) async fn route(
+    router: Router,
+    request: Request<impl HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static>,
+    peer: SocketAddr,
+) -> Response<Body> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Answers on `listener` by `service`, within `bounds`, by TLS if there is a `tls`, until `stopped`
 /// says `true` or its sender is gone. Then it finishes what is in flight and returns.
 pub(crate) async fn serve(
     listener: TcpListener,
-    router: Router,
+    service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let builder = builder(&bounds);
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let mut door = Door { listener, warned: None };
     loop {
@@ -100,13 +142,8 @@ pub(crate) async fn serve(
             accepted = accepted => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
-        let connection = Connection {
-            builder: builder.clone(),
-            router: router.clone(),
-            bounds,
-            peer,
-            stopped: stopped.clone(),
-        };
+        let connection =
+            Connection { service: service.clone(), bounds, peer, stopped: stopped.clone() };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             match acceptor {
@@ -130,8 +167,8 @@ pub(crate) async fn serve(
     let _ = places.acquire_many(all).await;
 }
 
-fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder(bounds: &Bounds, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -150,45 +187,51 @@ fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
 }
 
 /// A connection that has been accepted.
-struct Connection {
-    builder: auto::Builder<TokioExecutor>,
-    router: Router,
+struct Connection<S> {
+    service: S,
     bounds: Bounds,
     peer: SocketAddr,
     stopped: watch::Receiver<bool>,
 }
 
-impl Connection {
+impl<S: Service> Connection<S> {
     /// Answers on `stream` until either side ends it.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { builder, router, bounds, peer, mut stopped } = self;
+        let Self { service, bounds, peer, mut stopped } = self;
         let pulse = Arc::new(Pulse::new(Instant::now()));
         let watched = Arc::clone(&pulse);
-        let service = tower::service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |request: Request<Incoming>| {
             let in_flight = watched.begin();
-            let answered = answer(&router, bounds.headers_max, peer, request);
-            async {
-                answered.await.map(|response| response.map(|body| Counted::new(body, in_flight)))
+            // HTTP/1 has been refused before, while it was read.
+            let has_too_many = request.headers().len() > bounds.headers_max;
+            let answering = (!has_too_many).then(|| service(request, peer));
+            async move {
+                let response = match answering {
+                    Some(answering) => answering.await.map(Either::Left),
+                    None => too_many_headers(bounds.headers_max).map(Either::Right),
+                };
+                Ok::<_, Infallible>(response.map(|body| Counted::new(body, in_flight)))
             }
         });
         let io = TokioIo::new(Heard::new(stream, Arc::clone(&pulse)));
-        let served = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
-        let mut served = pin!(served);
+        let streams = Streams::default();
+        let builder = builder(&bounds, streams.clone());
+        let mut served = Driver::new(builder.serve_connection(io, service), streams);
         let over = tokio::select! {
             // A connection that breaks concerns its client only.
-            _ = served.as_mut() => return,
+            _ = &mut served => return,
             _ = stopped.wait_for(|stop| *stop) => None,
             over = pulse.over(bounds.header_timeout, bounds.idle_timeout) => Some(over),
         };
         match over {
             Some(Over::Head) => {}
             Some(Over::Idle) => {
-                served.as_mut().graceful_shutdown();
+                served.connection().graceful_shutdown();
                 drop(timeout(GOODBYE_TIMEOUT, served).await);
             }
             // What is in flight is finished, unless it is still on its way here.
             None => {
-                served.as_mut().graceful_shutdown();
+                served.connection().graceful_shutdown();
                 tokio::select! {
                     _ = served => {}
                     _ = pulse.over(bounds.header_timeout, bounds.idle_timeout) => {}
@@ -198,26 +241,10 @@ impl Connection {
     }
 }
 
-fn answer(
-    router: &Router,
-    headers_max: usize,
-    peer: SocketAddr,
-    mut request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
-    // HTTP/1 has been refused before, while it was read.
-    let has_too_many = request.headers().len() > headers_max;
-    request.extensions_mut().insert(ConnectInfo(peer));
-    let answered = (!has_too_many).then(|| router.clone().oneshot(request.map(Body::new)));
-    async move {
-        match answered {
-            Some(answered) => answered.await,
-            None => {
-                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                let detail = format!("the request has more than {headers_max} headers");
-                Ok(Problem::new(status, detail).into_response())
-            }
-        }
-    }
+fn too_many_headers(headers_max: usize) -> Response<Body> {
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    let detail = format!("the request has more than {headers_max} headers");
+    Problem::new(status, detail).into_response()
 }
 
 struct Door {
@@ -279,7 +306,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", get(|| async { "hello" }));
-        tokio::spawn(serve(listener, router, bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
         (address, stop)
     }
 
@@ -345,7 +372,7 @@ mod tests {
         let bounds = Bounds { header_timeout: SOON, idle_timeout: SOON, ..ROOMY };
         let (_stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", slow);
-        tokio::spawn(serve(listener, router, bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
         let (answer, took) = ended(address, REQUEST).await;
         assert!(answer.ends_with("hello"), "{answer}");
         assert!(took >= SOON * 4, "idle only from the answer on: {took:?}");
@@ -364,7 +391,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(listener, Router::new(), bounds, tls, stopped));
+        tokio::spawn(serve(listener, routed(Router::new()), bounds, tls, stopped));
         for begun in [&b""[..], &[22, 3, 1]] {
             // The second is accepted only once the first has given its place back.
             let mut connection = TcpStream::connect(address).await.unwrap();

@@ -103,7 +103,8 @@ impl App {
     ) -> Result<Verdict, CheckError> {
         self.hint(attributes);
         let start = Instant::now();
-        let checked = self.limiter.check_n(attributes, cost).await;
+        // Boxed, since it has some kilobytes and what holds it is moved several times.
+        let checked = Box::pin(self.limiter.check_n(attributes, cost)).await;
         self.metrics.observe(checked.as_ref(), start.elapsed());
         self.count_decisions(checked.as_ref());
         self.note_denials(attributes, checked.as_ref());

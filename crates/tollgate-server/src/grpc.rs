@@ -1,20 +1,29 @@
 //! The listener for Envoy.
 
+use std::convert::Infallible;
+use std::mem;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::http::StatusCode;
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::{BoxError, Router};
+use http_body_util::{Either, Full};
+use hyper::body::{Frame, Incoming};
 use tokio::time::timeout;
 use tollgate::{CheckError, Part, Verdict};
 use tollgate_config::EnvoyConfig;
 use tollgate_envoy::{Health, Observer, RateLimiter, routes};
+use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Code, Status};
 
+use crate::accept::{Service, route};
 use crate::app::App;
+use crate::body::{Lost, receive};
 use crate::denials::Kind;
 use crate::metrics::Listener;
 
@@ -22,46 +31,172 @@ use crate::metrics::Listener;
 /// deadline, so this one ends those who do not send what they began.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The path of the calls that are decisions.
-const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
 
-pub(crate) fn service(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
+/// The bytes before a message: whether it is compressed, and its length.
+const PREFIX_LEN: usize = 5;
+
+pub(crate) fn rate_limiter(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
     let (limits, watch) = (app.live.limits.live().clone(), Watch(Arc::clone(app)));
     RateLimiter::with_observer(app.limiter.clone(), limits, config, app.edge.envoy.clone(), watch)
 }
 
-pub(crate) async fn router(
+pub(crate) async fn service(
     app: &Arc<App>,
-    service: RateLimiter,
+    limiter: RateLimiter,
     request_len_max: usize,
-) -> (Router, Health) {
-    let (routes, health) = routes(service, request_len_max).await;
-    let router = routes
-        .prepare()
-        .into_axum_router()
-        .layer(middleware::from_fn(in_time))
-        .layer(middleware::from_fn_with_state(Arc::clone(app), count_in_flight));
-    (router, health)
+) -> (impl Service, Health) {
+    let (routes, health) = routes(limiter.clone(), request_len_max).await;
+    let grpc = Arc::new(Grpc {
+        app: Arc::clone(app),
+        limiter,
+        request_len_max,
+        router: routes.prepare().into_axum_router(),
+    });
+    let service = move |request, peer| {
+        let grpc = Arc::clone(&grpc);
+        async move { grpc.answer(request, peer).await }
+    };
+    (service, health)
 }
 
-async fn count_in_flight(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let _in_flight = app.metrics.begin(Listener::Grpc);
-    match &app.tracer {
-        Some(tracer) if request.uri().path() == RATE_LIMIT => tracer.grpc(request, next).await,
-        _ => next.run(request).await,
+/// Answers what comes over gRPC.
+struct Grpc {
+    app: Arc<App>,
+    limiter: RateLimiter,
+    /// The most bytes of the message of a request.
+    request_len_max: usize,
+    router: Router,
+}
+
+/// What is judged at once, or what the router answers.
+type Answer = Either<Reply, Body>;
+
+impl Grpc {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
+        let _in_flight = self.app.metrics.begin(Listener::Grpc);
+        let span = match &self.app.tracer {
+            Some(tracer) if request.uri().path() == RateLimiter::PATH => {
+                tracer.grpc(request.headers())
+            }
+            _ => None,
+        };
+        let answering = self.judge(request, peer);
+        match span {
+            None => answering.await,
+            Some(span) => Box::pin(span.answer(answering)).await,
+        }
+    }
+
+    async fn judge(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
+        if !is_plain_call(&request) {
+            // Boxed, so that a plain call is not moved about with room for it.
+            return Box::pin(self.route(request, peer)).await.map(Either::Right);
+        }
+        let patience = request.headers().get("grpc-timeout");
+        let patience =
+            patience.and_then(|timeout| tollgate_envoy::patience(timeout.to_str().ok()?));
+        let (head, body) = request.into_parts();
+        let body = match receive(body, self.request_len_max + PREFIX_LEN, REQUEST_TIMEOUT).await {
+            Ok(body) => body,
+            Err(lost) => return self.refused(lost).into_http().map(Either::Right),
+        };
+        let Some(message) = message(&body) else {
+            let request = Request::from_parts(head, Full::new(body));
+            return Box::pin(self.route(request, peer)).await.map(Either::Right);
+        };
+        // Boxed, since it has some kilobytes and what holds it is moved several times.
+        match Box::pin(self.limiter.answer(message, patience)).await {
+            Ok(answer) => replied(answer),
+            Err(status) => status.into_http().map(Either::Right),
+        }
+    }
+
+    /// Answers by tonic, which knows all that gRPC can be.
+    async fn route(
+        &self,
+        request: Request<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static>,
+        peer: SocketAddr,
+    ) -> Response<Body> {
+        match timeout(REQUEST_TIMEOUT, route(self.router.clone(), request, peer)).await {
+            Ok(response) => response,
+            Err(_) => self.refused(Lost::TooSlow).into_http(),
+        }
+    }
+
+    fn refused(&self, lost: Lost) -> Status {
+        match lost {
+            Lost::TooLarge => Status::out_of_range(format!(
+                "the request is larger than {} bytes",
+                self.request_len_max
+            )),
+            Lost::TooSlow => Status::deadline_exceeded(format!(
+                "the request took longer than {} s",
+                REQUEST_TIMEOUT.as_secs()
+            )),
+            Lost::BrokenOff => Status::cancelled("the request broke off"),
+        }
     }
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
-    match timeout(REQUEST_TIMEOUT, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
-            Status::deadline_exceeded(detail).into_http()
-        }
+/// Tells whether Envoy asks to be told whether a request may pass, and nothing is compressed.
+fn is_plain_call(request: &Request<Incoming>) -> bool {
+    let headers = request.headers();
+    let is_protobuf = headers.get(CONTENT_TYPE).is_some_and(|content_type| {
+        matches!(content_type.as_bytes(), b"application/grpc" | b"application/grpc+proto")
+    });
+    request.uri().path() == RateLimiter::PATH
+        && request.method() == Method::POST
+        && request.version() == Version::HTTP_2
+        && is_protobuf
+        && !headers.contains_key("grpc-encoding")
+}
+
+/// Returns the message of a body, if that is one message that is not compressed.
+fn message(body: &[u8]) -> Option<&[u8]> {
+    let (prefix, message) = body.split_first_chunk::<PREFIX_LEN>()?;
+    let [0, length @ ..] = *prefix else { return None };
+    (u32::from_be_bytes(length) as usize == message.len()).then_some(message)
+}
+
+fn replied(message: Bytes) -> Response<Answer> {
+    let mut response = Response::new(Either::Left(Reply::Message(message)));
+    response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    response
+}
+
+/// The body of an answer: a message, then trailers that say that this is all.
+enum Reply {
+    Message(Bytes),
+    Trailers,
+    Ended,
+}
+
+impl HttpBody for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(match mem::replace(&mut *self, Self::Ended) {
+            Self::Message(message) => {
+                *self = Self::Trailers;
+                Some(Ok(Frame::data(message)))
+            }
+            Self::Trailers => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Self::Ended => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Ended)
     }
 }
 

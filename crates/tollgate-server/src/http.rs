@@ -8,15 +8,18 @@ mod problem;
 mod request;
 mod reserve;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{Method, StatusCode, Uri};
+use ::http::{Method, Request, StatusCode, Uri};
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
+use hyper::body::Incoming;
 
+use crate::accept::{Service, route};
 use crate::app::App;
 use crate::metrics::Listener;
 
@@ -39,9 +42,19 @@ const AUTH: (&str, &str) = ("/v1/auth", "auth");
 const ALL: [(&str, &str); 11] =
     [CHECK, PEEK, ACQUIRE, RENEW, RELEASE, RESERVE, COMMIT, CANCEL, REFUND, RESET, AUTH];
 
-pub(crate) fn router(app: &Arc<App>) -> Router {
+pub(crate) fn service(app: &Arc<App>) -> impl Service {
+    let (app, router) = (Arc::clone(app), router(app));
+    move |request, peer| {
+        // What is asked all the time does not go through the router.
+        let is_check = request.method() == Method::POST && request.uri().path() == CHECK.0;
+        let router = if is_check { None } else { Some(router.clone()) };
+        answer(Arc::clone(&app), router, request, peer)
+    }
+}
+
+fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route(CHECK.0, post(api::check))
+        .route(CHECK.0, post(api::check::<Body>))
         .route(PEEK.0, post(api::peek))
         .route(ACQUIRE.0, post(acquire::acquire))
         .route(RENEW.0, post(acquire::renew))
@@ -54,19 +67,38 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route(AUTH.0, any(forward_auth::auth))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(app), count))
         .with_state(Arc::clone(app))
 }
 
-async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let known = ALL.into_iter().find(|(known, _)| *known == path);
-    let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
+/// Answers a request by a router, or by a check if there is none, and counts it.
+async fn answer(
+    app: Arc<App>,
+    router: Option<Router>,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+) -> Response {
     let _in_flight = app.metrics.begin(Listener::Http);
-    let response = match (&app.tracer, known) {
-        (Some(tracer), Some((route, _))) => tracer.http(route, request, next).await,
-        _ => next.run(request).await,
+    let path = request.uri().path();
+    let known = match &router {
+        None => Some(CHECK),
+        Some(_) => ALL.into_iter().find(|(known, _)| *known == path),
     };
+    let span = match (&app.tracer, known) {
+        (Some(tracer), Some((route, _))) => tracer.http(route, request.method(), request.headers()),
+        _ => None,
+    };
+    let answering = async {
+        match router {
+            None => api::check(State(Arc::clone(&app)), request).await.into_response(),
+            // Boxed, so that a check is not moved about with room for it.
+            Some(router) => Box::pin(route(router, request, peer)).await,
+        }
+    };
+    let response = match span {
+        None => answering.await,
+        Some(span) => Box::pin(span.answer(answering)).await,
+    };
+    let endpoint = known.map_or("other", |(_, endpoint)| endpoint);
     app.metrics.count_request(endpoint, response.status());
     response
 }

@@ -55,6 +55,7 @@ mod admin_client;
 mod answer;
 mod app;
 mod backend;
+mod body;
 mod client;
 mod denials;
 mod edge;

@@ -7,6 +7,7 @@ mod decisions;
 mod durations;
 mod in_flight;
 mod memory;
+mod requests;
 mod script_time;
 mod store_state;
 
@@ -28,6 +29,7 @@ use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::in_flight::Listeners;
 use self::memory::MemoryUse;
+use self::requests::Requests;
 use self::script_time::ScriptTimes;
 use self::store_state::StoreState;
 
@@ -40,17 +42,11 @@ pub(crate) struct Metrics {
     decisions: Arc<Decisions>,
     renewal: Renewal,
     durations: Arc<Durations>,
-    requests: Family<RequestLabels, Counter>,
+    requests: Requests,
     in_flight: Listeners,
     store_errors: Family<StoreErrorLabels, Counter>,
     script_times: Option<ScriptTimes>,
     unknown_domains: Counter,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    endpoint: &'static str,
-    status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -105,8 +101,7 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&decisions)));
         let durations = Arc::new(Durations::new(limiter.store().kind()));
         registry.register_collector(Box::new(Arc::clone(&durations)));
-        let requests = Family::default();
-        registry.register("requests", "Requests answered", requests.clone());
+        let requests = Requests::new(&mut registry);
         let in_flight = Listeners::new(&mut registry);
         let store_errors = Family::<StoreErrorLabels, Counter>::default();
         for kind in STORE_ERRORS {
@@ -212,8 +207,7 @@ impl Metrics {
 
     /// Counts a request that was answered.
     pub(crate) fn count_request(&self, endpoint: &'static str, status: http::StatusCode) {
-        let labels = RequestLabels { endpoint, status: status.as_u16() };
-        self.requests.get_or_create(&labels).inc();
+        self.requests.count(endpoint, status.as_u16());
     }
 
     /// Counts a request whose domain nobody knows.

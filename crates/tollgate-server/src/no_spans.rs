@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
+use ::http::{HeaderMap, Method, Response};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tollgate::{CheckError, Verdict};
@@ -19,6 +17,10 @@ pub(crate) struct Tracer(Nothing);
 /// There is nothing to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exporting(Nothing);
+
+/// Nothing is traced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span(Nothing);
 
 #[derive(Clone, Copy, Debug)]
 enum Nothing {}
@@ -39,11 +41,11 @@ pub(crate) fn tracer(
 }
 
 impl Tracer {
-    pub(crate) async fn http(&self, _: &'static str, _: Request, _: Next) -> Response {
+    pub(crate) fn http(&self, _: &'static str, _: &Method, _: &HeaderMap) -> Option<Span> {
         match self.0 {}
     }
 
-    pub(crate) async fn grpc(&self, _: Request, _: Next) -> Response {
+    pub(crate) fn grpc(&self, _: &HeaderMap) -> Option<Span> {
         match self.0 {}
     }
 
@@ -66,6 +68,12 @@ impl Tracer {
 
 impl Collector for Tracer {
     fn encode(&self, _: DescriptorEncoder<'_>) -> fmt::Result {
+        match self.0 {}
+    }
+}
+
+impl Span {
+    pub(crate) async fn answer<B>(self, _: impl Future<Output = Response<B>>) -> Response<B> {
         match self.0 {}
     }
 }

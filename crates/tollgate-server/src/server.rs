@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -15,7 +14,7 @@ use tollgate::Limiter;
 use tollgate_config::{Config, ListenLimits, ListenerTls as ListenerFiles};
 use tollgate_envoy::RateLimiter;
 
-use crate::accept::Bounds;
+use crate::accept::{Bounds, Service};
 use crate::app::App;
 use crate::backend::Backend;
 use crate::error::ServeError;
@@ -117,7 +116,7 @@ impl Server {
         let store = limiter.store().kind();
         let (tracer, exporting) = spans::tracer(&config.tracing, store)?.unzip();
         let app = Arc::new(App::new(config, limiter, backend, live, tokens, tracer, certificates));
-        let envoy = grpc::service(&app, config.envoy);
+        let envoy = grpc::rate_limiter(&app, config.envoy);
         Ok(Self {
             http,
             grpc,
@@ -209,10 +208,11 @@ impl Server {
         let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::router(&app), bounds, http_tls);
-        let (router, health) = grpc::router(&app, envoy, limits.body_bytes_max).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, router, bounds, grpc_tls)).unzip();
-        let (stop_admin, mut admin) = spawn(admin, admin::router(&app), admin_bounds, admin_tls);
+        let (stop_http, http) = spawn(http, http::service(&app), bounds, http_tls);
+        let (service, health) = grpc::service(&app, envoy, limits.body_bytes_max).await;
+        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, service, bounds, grpc_tls)).unzip();
+        let service = accept::routed(admin::router(&app));
+        let (stop_admin, mut admin) = spawn(admin, service, admin_bounds, admin_tls);
         tokio::select! {
             () = shutdown => {}
             // None of these ends by itself.
@@ -300,11 +300,11 @@ async fn listen(
 /// flight.
 fn spawn(
     listener: TcpListener,
-    router: Router,
+    service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
 ) -> (watch::Sender<bool>, JoinHandle<()>) {
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept::serve(listener, router, bounds, tls, stopped));
+    let task = tokio::spawn(accept::serve(listener, service, bounds, tls, stopped));
     (stop, task)
 }

@@ -13,9 +13,7 @@ mod span;
 
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
+use ::http::{HeaderMap, Method};
 use opentelemetry::trace::TraceId;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use tollgate::{CheckError, Verdict};
@@ -25,10 +23,11 @@ use self::export::Queue;
 use self::metrics::Spans;
 use self::parent::Parent;
 use self::sampling::Sampling;
-use self::span::{Edge, Origin, Span};
+use self::span::{Edge, Origin};
 use crate::error::ServeError;
 
 pub(crate) use self::export::Exporting;
+pub(crate) use self::span::Span;
 
 /// Samples requests and notes what becomes of them.
 #[derive(Clone, Debug)]
@@ -62,44 +61,35 @@ pub(crate) fn tracer(
 }
 
 impl Tracer {
-    /// Answers a request to a path of the http listener.
-    pub(crate) async fn http(&self, route: &'static str, request: Request, next: Next) -> Response {
-        match self.sampled(&request) {
-            None => next.run(request).await,
-            Some(origin) => {
-                let edge = Edge::http(request.method(), route);
-                self.traced(origin, edge, request, next).await
-            }
-        }
+    /// Begins the span of a request to a path of the http listener, if it is to be traced.
+    pub(crate) fn http(
+        &self,
+        route: &'static str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Option<Span> {
+        let origin = self.sampled(headers)?;
+        Some(Span::begin(self.clone(), origin, Edge::http(method, route)))
     }
 
-    /// Answers a call of Envoy.
-    pub(crate) async fn grpc(&self, request: Request, next: Next) -> Response {
-        match self.sampled(&request) {
-            None => next.run(request).await,
-            Some(origin) => self.traced(origin, Edge::RateLimit, request, next).await,
-        }
+    /// Begins the span of a call of Envoy, if it is to be traced.
+    pub(crate) fn grpc(&self, headers: &HeaderMap) -> Option<Span> {
+        let origin = self.sampled(headers)?;
+        Some(Span::begin(self.clone(), origin, Edge::RateLimit))
     }
 
     /// Returns what the span of a request is under, if the request is to be traced.
-    fn sampled(&self, request: &Request) -> Option<Origin> {
+    fn sampled(&self, headers: &HeaderMap) -> Option<Origin> {
         let Shared { sampling, ids, .. } = &*self.shared;
-        match Parent::of(request.headers()) {
+        match Parent::of(headers) {
             Some(parent) => sampling
                 .takes_child(parent.is_sampled, parent.trace_id)
-                .then(|| Origin::child(&parent, request.headers())),
+                .then(|| Origin::child(&parent, headers)),
             None => {
                 let trace_id: TraceId = ids.new_trace_id();
                 sampling.takes_root(trace_id).then(|| Origin::root(trace_id))
             }
         }
-    }
-
-    async fn traced(&self, origin: Origin, edge: Edge, request: Request, next: Next) -> Response {
-        let mut span = Span::begin(self.clone(), origin, edge);
-        let response = span.observe(next.run(request)).await;
-        span.answered(&response);
-        response
     }
 
     /// Returns what the metrics tell of the spans.

@@ -1,22 +1,6 @@
 //! The keys that are asked for.
 
-/// A generator of numbers that are as good as random, and the same in every run.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    /// Returns a number below `end`.
-    pub(crate) const fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
+pub(crate) use tollgate_bench::Random;
 
 /// The key with a number: 24 bytes, as those of a rule per address are.
 pub(crate) fn key(number: usize) -> String {

@@ -6,11 +6,14 @@
 
 mod clock;
 mod footprint;
+mod grpc;
 mod http;
 mod keys;
+mod lease;
 mod memory;
 mod redis;
 mod row;
+mod service;
 mod table;
 
 use std::process::ExitCode;
@@ -26,10 +29,16 @@ const TOPICS: &[Topic] = &[
         about: "the library on Redis, beside one EVALSHA per check",
         rows: redis::rows,
     },
+    Topic { name: "lease", about: "a leased key, beside the store in memory", rows: lease::rows },
     Topic {
         name: "http",
         about: "the service over HTTP, beside an axum handler",
         rows: http::rows,
+    },
+    Topic {
+        name: "grpc",
+        about: "the service over gRPC, beside a tonic service",
+        rows: grpc::rows,
     },
 ];
 
@@ -41,6 +50,9 @@ struct Topic {
 }
 
 fn main() -> Result<ExitCode, Error> {
+    if let Some(ended) = tollgate_bench::service::run_if_asked() {
+        return ended.map(|()| ExitCode::SUCCESS);
+    }
     let names: Vec<String> = std::env::args().skip(1).collect();
     let unknown = names.iter().find(|name| TOPICS.iter().all(|topic| topic.name != **name));
     if let Some(unknown) = unknown {

@@ -1,8 +1,6 @@
 //! One line of a table: contenders that are measured in turns.
 
-use std::error;
-
-pub(crate) type Error = Box<dyn error::Error + Send + Sync>;
+pub(crate) use tollgate_bench::Error;
 
 /// What a figure counts, and which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The load: requests that are sent when they are due.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ struct Course {
     failed: AtomicU64,
 }
 
-/// What one caller has seen.
+/// What the callers of one connection have seen.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) latencies_us: Histogram<u64>,
@@ -120,12 +120,12 @@ impl Seen {
         }
     }
 
-    fn add(&mut self, other: Self) -> Result<(), String> {
+    fn add(&mut self, other: &Self) -> Result<(), String> {
         self.latencies_us.add(&other.latencies_us).map_err(|error| error.to_string())?;
         self.allowed += other.allowed;
         self.denied += other.denied;
         self.errors += other.errors;
-        self.first_error = self.first_error.take().or(other.first_error);
+        self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
         self.last_answer = self.last_answer.max(other.last_answer);
         Ok(())
     }
@@ -150,11 +150,15 @@ pub(super) async fn run(plan: &Plan, target: &Arc<Target>) -> Result<Report, Str
         denied: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     });
-    let callers: Vec<_> = (0..plan.connections)
+    let connections: Vec<_> = (0..plan.connections)
+        .map(|_| Seen::new().map(|seen| Arc::new(Mutex::new(seen))))
+        .collect::<Result<_, _>>()?;
+    let callers: Vec<_> = (0..connections.len() * target.streams())
         .map(|number| {
+            let seen = Arc::clone(&connections[number % connections.len()]);
             let (course, target) = (Arc::clone(&course), Arc::clone(target));
-            let keys = Keys::new(plan.keys, plan.spread.clone(), u64::from(number) + 1);
-            tokio::spawn(call(course, target, keys))
+            let keys = Keys::new(plan.keys, plan.spread.clone(), number as u64 + 1);
+            tokio::spawn(call(course, target, number, keys, seen))
         })
         .collect();
     let pacer = {
@@ -163,9 +167,12 @@ pub(super) async fn run(plan: &Plan, target: &Arc<Target>) -> Result<Report, Str
     };
     let end = course.start + plan.duration;
     show_progress(plan, &course, end).await;
-    let mut seen = Seen::new()?;
     for caller in callers {
-        seen.add(caller.await.map_err(|error| error.to_string())??)?;
+        caller.await.map_err(|error| error.to_string())?;
+    }
+    let mut seen = Seen::new()?;
+    for connection in &connections {
+        seen.add(&connection.lock().unwrap_or_else(PoisonError::into_inner))?;
     }
     let elapsed = seen.last_answer.map_or(plan.duration, |last| last - course.start);
     pacer.join().map_err(|_| "the pacer failed".to_owned())?;
@@ -188,8 +195,14 @@ fn pace(course: &Course, count: u64) {
     }
 }
 
-async fn call(course: Arc<Course>, target: Arc<Target>, mut keys: Keys) -> Result<Seen, String> {
-    let (mut seen, mut caller) = (Seen::new()?, target.caller());
+async fn call(
+    course: Arc<Course>,
+    target: Arc<Target>,
+    number: usize,
+    mut keys: Keys,
+    seen: Arc<Mutex<Seen>>,
+) {
+    let mut caller = target.caller(number);
     // Closed when the time is over.
     while let Ok(permit) = course.due.acquire().await {
         permit.forget();
@@ -197,15 +210,14 @@ async fn call(course: Arc<Course>, target: Arc<Target>, mut keys: Keys) -> Resul
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let answer = timeout_at(deadline, caller.ask(keys.draw())).await;
         let answer = answer.unwrap_or_else(|_| {
-            caller = target.caller();
+            caller = target.caller(number);
             Err(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()))
         });
         course.answered.fetch_add(1, Ordering::Relaxed);
         course.denied.fetch_add(u64::from(answer == Ok(false)), Ordering::Relaxed);
         course.failed.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
-        seen.note(answer, due_at);
+        seen.lock().unwrap_or_else(PoisonError::into_inner).note(answer, due_at);
     }
-    Ok(seen)
 }
 
 /// Shows how far the load has come, if somebody watches, until all is answered or the time is over.

@@ -9,12 +9,13 @@ use crate::args::{attribute, name, wait};
 
 const HELP: &str = "\
 Requests are sent when they are due, whether earlier ones are answered or not, and latency counts from
-that time: a service that stalls is seen to stall. More than --connections at once wait, and the time
-is theirs.
+that time: a service that stalls is seen to stall. Over HTTP each of the --connections carries one
+request at a time, over gRPC 100; more at once wait, and the time is theirs.
 
 Examples:
   tollgate bench http://127.0.0.1:8080 path=/login method=POST --rate 5000
   tollgate bench http://127.0.0.1:8080 --rate 5000 --keys 1000000 --zipf 1.1 --json run.json
+  tollgate bench grpc://127.0.0.1:8081 path=/login --rate 20000 --connections 4
   tollgate bench redis://127.0.0.1:6379 --rate 20000 --limit 100/s --svg latency.svg
 
 Exit status: 0 all were answered, 1 some failed, 2 could not be run.";
@@ -23,12 +24,13 @@ Exit status: 0 all were answered, 1 some failed, 2 could not be run.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bench {
-    /// http://HOST:PORT asks the check API of a service. redis://HOST:PORT checks by this process on
-    /// that Redis, as an application with the library does.
+    /// http://HOST:PORT asks the check API of a service. grpc://HOST:PORT asks a service as Envoy does.
+    /// redis://HOST:PORT checks by this process on that Redis, as an application with the library does.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
 
-    /// Attributes that all requests have, at a service, for example path=/login method=POST
+    /// Attributes that all requests have, at a service, for example path=/login method=POST. Over gRPC
+    /// they are the first entries of the descriptor, and the key is the last.
     #[arg(value_name = "KEY=VALUE", value_parser = attribute)]
     pub(crate) attributes: Vec<(String, String)>,
 
@@ -40,7 +42,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) duration: Duration,
 
-    /// The most requests in flight: connections to a service, callers on one connection to a Redis.
+    /// The connections to a service, of which each carries one request at a time, over gRPC 100. At a
+    /// Redis: the callers on one connection.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) connections: u16,
 

@@ -68,7 +68,7 @@ impl Report {
         }
         if self.unsent > 0 {
             table.push_str(&format!(
-                "\n{} were due and not sent: the load is more than {} at once can carry\n",
+                "\n{} were due and not sent: the load is more than {} connections can carry\n",
                 self.unsent, self.connections
             ));
         }

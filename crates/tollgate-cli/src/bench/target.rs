@@ -1,8 +1,10 @@
 //! What a load is put on.
 
+mod grpc;
 mod http;
 mod redis;
 
+use self::grpc::{Envoy, Stream};
 use self::http::{Connection, Service};
 use self::redis::Library;
 use super::options::Bench;
@@ -11,6 +13,7 @@ use super::options::Bench;
 #[derive(Debug)]
 pub(super) enum Target {
     Http(Service),
+    Grpc(Envoy),
     Redis(Library),
 }
 
@@ -18,6 +21,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) enum Caller<'t> {
     Http(Connection<'t>),
+    Grpc(Stream<'t>),
     Redis(&'t Library),
 }
 
@@ -27,19 +31,30 @@ impl Target {
         let (scheme, rest) = args.url.split_once("://").unwrap_or_default();
         match scheme {
             "http" => Ok(Self::Http(Service::new(rest, args).await?)),
+            "grpc" => Ok(Self::Grpc(Envoy::new(rest, args).await?)),
             "redis" | "rediss" | "unix" | "redis+unix" => {
                 Ok(Self::Redis(Library::new(args).await?))
             }
             _ => Err(format!(
-                "cannot tell what {:?} is: write http://HOST:PORT or redis://HOST:PORT",
+                "cannot tell what {:?} is: write http://HOST:PORT, grpc://HOST:PORT or \
+                 redis://HOST:PORT",
                 args.url
             )),
         }
     }
 
-    pub(super) fn caller(&self) -> Caller<'_> {
+    /// Returns how many requests may be in flight on one connection.
+    pub(super) const fn streams(&self) -> usize {
+        match self {
+            Self::Grpc(_) => grpc::STREAMS,
+            Self::Http(_) | Self::Redis(_) => 1,
+        }
+    }
+
+    pub(super) fn caller(&self, number: usize) -> Caller<'_> {
         match self {
             Self::Http(service) => Caller::Http(service.connection()),
+            Self::Grpc(envoy) => Caller::Grpc(envoy.stream(number)),
             Self::Redis(library) => Caller::Redis(library),
         }
     }
@@ -50,6 +65,7 @@ impl Caller<'_> {
     pub(super) async fn ask(&mut self, key: u32) -> Result<bool, String> {
         match self {
             Self::Http(connection) => connection.ask(key).await,
+            Self::Grpc(stream) => stream.ask(key).await,
             Self::Redis(library) => library.ask(key).await,
         }
     }

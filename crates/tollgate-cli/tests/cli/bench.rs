@@ -44,7 +44,12 @@ fn a_load_on_a_redis_is_admitted_as_the_limit_says_and_told_in_a_table_and_in_fi
 #[test]
 fn what_cannot_be_loaded_is_said() {
     for (url, problem) in [
-        ("ftp://127.0.0.1", "cannot tell what \"ftp://127.0.0.1\" is: write http://HOST:PORT or"),
+        (
+            "ftp://127.0.0.1",
+            "cannot tell what \"ftp://127.0.0.1\" is: write http://HOST:PORT, grpc",
+        ),
+        ("grpc://127.0.0.1", "\"127.0.0.1\" names no port: write grpc://HOST:PORT"),
+        ("grpc://127.0.0.1:1", "cannot reach 127.0.0.1:1"),
         ("http://127.0.0.1:1", "cannot reach 127.0.0.1:1"),
     ] {
         let ran = run(&["bench", url, "--duration=100ms"]);
@@ -68,6 +73,35 @@ fn a_load_on_a_service_asks_its_check_api_and_counts_what_it_denies() {
     // Without the path no rule applies, and everything is allowed.
     let ran = run(&[&["bench", &url], &load[..]].concat());
     assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("500", "0"));
+    service.signal(rustix::process::Signal::TERM);
+    assert_eq!(service.ended().0, 0);
+}
+
+#[test]
+fn a_load_over_grpc_asks_as_envoy_does_and_counts_what_is_denied_and_what_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, json] = ["tollgate.yaml", "run.json"].map(|name| dir.path().join(name));
+    let rule =
+        "{ name: per-ip, domain: shop, match: { path: /login }, key: [ip], limit: 100/hour }";
+    fs::write(&file, format!("rules: [{rule}]\n")).unwrap();
+    let service = Service::start(&["--config", file.to_str().unwrap()]);
+    let url = format!("grpc://{}", service.grpc);
+    let load = ["--rate=500", "--duration=1s", "--keys=1", "--connections=2"];
+    let limited = ["bench", &url, "path=/login", "--domain=shop", "--json", json.to_str().unwrap()];
+    let ran = run(&[&limited, &load[..]].concat());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("100", "400"));
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!((&json["url"], &json["errors"]), (&url.clone().into(), &0.into()));
+    // Without the path no rule applies, and everything is allowed.
+    let ran = run(&[&["bench", &url, "--domain=shop"], &load[..]].concat());
+    assert_eq!((value(&ran.stdout, "allowed"), value(&ran.stdout, "denied")), ("500", "0"));
+    // What is no gRPC service fails, and it is told how.
+    let http = format!("grpc://{}", service.http);
+    let ran = run(&[&["bench", &http], &load[..]].concat());
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert_eq!(value(&ran.stdout, "errors"), "500");
+    assert!(ran.stdout.ends_with("\nthe first error: status 404\n"), "{ran:?}");
     service.signal(rustix::process::Signal::TERM);
     assert_eq!(service.ended().0, 0);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::HttpBody;
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
@@ -108,25 +108,25 @@ impl Drop for InFlight {
 }
 
 /// A body whose request is in flight until it has been sent.
-pub(super) struct Counted {
-    body: Body,
+pub(super) struct Counted<B> {
+    body: B,
     _in_flight: InFlight,
 }
 
-impl Counted {
-    pub(super) const fn new(body: Body, in_flight: InFlight) -> Self {
+impl<B> Counted<B> {
+    pub(super) const fn new(body: B, in_flight: InFlight) -> Self {
         Self { body, _in_flight: in_flight }
     }
 }
 
-impl HttpBody for Counted {
-    type Data = Bytes;
-    type Error = axum::Error;
+impl<B: HttpBody + Unpin> HttpBody for Counted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

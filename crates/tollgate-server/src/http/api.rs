@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::BoxError;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use tollgate::Cost;
@@ -11,10 +13,13 @@ use crate::http::exchange::{accepts_problem, decided, problem, read, told};
 use crate::http::problem::Problem;
 use crate::http::request::{ApiRequest, RefundRequest};
 
-pub(crate) async fn check(
+pub(crate) async fn check<B>(
     State(app): State<Arc<App>>,
-    request: Request,
-) -> Result<Response, Problem> {
+    request: ::http::Request<B>,
+) -> Result<Response, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let accepts_problem = accepts_problem(request.headers());
     let ApiRequest { attributes, cost } = read(&app, request.into_body()).await?;
     let verdict = app.check(&attributes, cost.unwrap_or_default()).await?;

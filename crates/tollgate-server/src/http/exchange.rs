@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
-use tokio::time::timeout;
 use tollgate::Verdict;
 use tollgate_tower::{DenialResponse, Rejection};
 
 use crate::answer::Answer;
 use crate::app::App;
+use crate::body::{self, Lost};
 use crate::edge::Edge;
 use crate::http::problem::Problem;
 use crate::http::request::Call;
@@ -31,29 +31,29 @@ const HEADERS_MAX: usize = 12;
 const ANSWER_LEN: usize = 512;
 
 /// Reads what a call is asked.
-pub(super) async fn read<C: Call>(app: &App, body: Body) -> Result<C, Problem> {
+pub(super) async fn read<C: Call>(
+    app: &App,
+    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+) -> Result<C, Problem> {
     Ok(C::parse(&receive(body, app.body_bytes_max).await?)?)
 }
 
 /// Receives a body of at most `len_max` bytes, in time.
-pub(crate) async fn receive(body: Body, len_max: usize) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let detail = format!("the body is larger than {len_max} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    };
-    // A length that is announced is refused before anything is read.
-    if body.size_hint().lower() > len_max as u64 {
-        return Err(too_large());
-    }
-    match timeout(BODY_TIMEOUT, Limited::new(body, len_max).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body broke off")),
-        Err(_) => {
-            let detail = format!("the body took longer than {} s", BODY_TIMEOUT.as_secs());
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
+pub(crate) async fn receive(
+    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    len_max: usize,
+) -> Result<Bytes, Problem> {
+    body::receive(body, len_max, BODY_TIMEOUT).await.map_err(|lost| match lost {
+        Lost::TooLarge => {
+            let detail = format!("the body is larger than {len_max} bytes");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         }
-    }
+        Lost::TooSlow => {
+            let detail = format!("the body took longer than {} s", BODY_TIMEOUT.as_secs());
+            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+        }
+        Lost::BrokenOff => Problem::new(StatusCode::BAD_REQUEST, "the body broke off"),
+    })
 }
 
 /// Answers 200 or 429, as the verdict is, with the verdict.
@@ -115,23 +115,4 @@ pub(super) fn json(status: StatusCode, headers: HeaderMap, answer: &impl Seriali
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::response::IntoResponse;
-    use futures_util::StreamExt;
-    use futures_util::stream;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_comes_too_slowly_is_given_up() {
-        let begun = stream::iter([std::io::Result::Ok("{")]);
-        let body = Body::from_stream(begun.chain(stream::pending()));
-        let start = tokio::time::Instant::now();
-        let problem = receive(body, 1_024).await.unwrap_err();
-        assert_eq!(start.elapsed(), Duration::from_secs(10));
-        assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
-    }
 }

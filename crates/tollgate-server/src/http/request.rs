@@ -3,6 +3,7 @@
 mod attributes;
 mod calls;
 mod object;
+mod quick;
 mod value;
 
 use std::ops::RangeInclusive;

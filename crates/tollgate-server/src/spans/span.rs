@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
 
-use ::http::{HeaderMap, Method, StatusCode};
-use axum::response::Response;
+use ::http::{HeaderMap, Method, Response, StatusCode};
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
 };
@@ -44,7 +43,7 @@ pub(super) enum Edge {
 
 /// A request that is being answered. Its span is sent when this is dropped.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(crate) struct Span {
     tracer: Tracer,
     origin: Origin,
     id: SpanId,
@@ -122,15 +121,21 @@ impl Span {
     }
 
     /// Answers the request, and notes what is decided and what is waited for.
-    pub(super) async fn observe<W: Future>(&self, work: W) -> W::Output {
-        NOTED.scope(self.noted.clone(), self.calls.observe(work)).await
+    pub(crate) async fn answer<B>(
+        mut self,
+        answering: impl Future<Output = Response<B>>,
+    ) -> Response<B> {
+        let answering = self.calls.observe(answering);
+        let response = NOTED.scope(self.noted.clone(), answering).await;
+        self.answered(response.status(), response.headers());
+        response
     }
 
-    pub(super) fn answered(&mut self, response: &Response) {
+    fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.answer = Some(match self.edge {
-            Edge::Http { .. } => Answer::Http(response.status()),
+            Edge::Http { .. } => Answer::Http(status),
             // A failure is told ahead of the body, of which there is none; else all is well.
-            Edge::RateLimit => Answer::Grpc(match response.headers().get("grpc-status") {
+            Edge::RateLimit => Answer::Grpc(match headers.get("grpc-status") {
                 Some(code) => Code::from_bytes(code.as_bytes()),
                 None => Code::Ok,
             }),

@@ -8,7 +8,7 @@ use super::object::Object;
 use super::value::{NotText, bad_escape, kind_of, not_a_name, shortened, string};
 
 /// The most attributes of one request.
-const COUNT_MAX: usize = 64;
+pub(super) const COUNT_MAX: usize = 64;
 
 pub(super) fn read(raw: &str) -> Result<Attributes, Mistake> {
     let whole = |detail| Mistake::field("attributes", detail);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{Attributes, Cost, Hold};
 
-use super::{Call, Fields, Mistake};
+use super::{Call, Fields, Mistake, quick};
 
 /// What `/v1/check`, `/v1/peek` and `/v1/reset` are asked, and most of what others are.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,6 +85,13 @@ impl Call for ApiRequest {
 
     fn read(fields: &Fields<'_>) -> Result<Self, Mistake> {
         Self::of(fields, Fields::attributes)
+    }
+
+    fn parse(body: &[u8]) -> Result<Self, Mistake> {
+        match quick::read(body) {
+            Some(request) => Ok(request),
+            None => Self::read(&Fields::of(body, Self::FIELDS, Self::EXAMPLE)?),
+        }
     }
 }
 
