@@ -16,7 +16,7 @@ use crate::store::RedisStore;
 /// The commands by which a script is executed, as servers count them.
 const COMMANDS: [&str; 3] = ["eval", "evalsha", "fcall"];
 
-/// How long one server may take to answer, connecting included.
+/// How long one server may take to answer, connecting included, unless calls may take longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a server is not asked again that refuses to tell.
@@ -53,8 +53,8 @@ impl RedisStore {
     /// Asks the server, in a cluster each node that serves keys, how long it has executed scripts.
     ///
     /// It is asked on a connection of its own, so that no call waits behind the answer. A server that
-    /// does not answer within a second, or does not tell, is left out; one whose user may not `INFO`
-    /// is asked again after ten minutes.
+    /// does not answer within a second, or within the deadline of calls if that is longer, is left
+    /// out; one whose user may not `INFO` is asked again after ten minutes.
     ///
     /// This is for once in a while, not for every request.
     ///
@@ -64,6 +64,7 @@ impl RedisStore {
     /// time.
     pub async fn script_times(&self) -> Vec<ScriptTime> {
         let inner = &self.inner;
+        let patience = PATIENCE.max(inner.transport.timeout);
         let mut sources = inner.statistics.0.lock().await;
         let servers = inner.transport.target.servers();
         // Nodes that are gone take their connections along.
@@ -80,7 +81,7 @@ impl RedisStore {
                 _ => None,
             };
             asked.spawn(async move {
-                let answer = timeout(PATIENCE, ask(&server, link)).await;
+                let answer = timeout(patience, ask(&server, link)).await;
                 (name, answer.ok().and_then(Result::ok))
             });
         }

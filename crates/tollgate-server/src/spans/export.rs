@@ -169,7 +169,7 @@ impl Exporting {
         let count = batch.len() as u64;
         let problem = match timeout(self.timeout, self.exporter.export(batch)).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some(reason(&error.to_string()).to_owned()),
             Err(_) => Some(format!("no answer within {:?}", self.timeout)),
         };
         let counter = match problem {
@@ -201,6 +201,11 @@ impl Exporting {
             ),
         }
     }
+}
+
+/// What an export failed with, without the words about whose it was.
+fn reason(error: &str) -> &str {
+    error.split_once("export failed with ").map_or(error, |(_, reason)| reason)
 }
 
 #[cfg(test)]
