@@ -142,13 +142,13 @@ mod tests {
     fn a_rule_that_is_not_announced_keeps_its_counters_while_it_decides() {
         let (renewal, decisions, start) =
             (Renewal::default(), Decisions::default(), Instant::now());
-        let (none, unannounced) = (rules([]), rules(["@override".to_owned()]));
+        let (none, unannounced) = (rules([]), rules(["unannounced".to_owned()]));
         let rule = unannounced.iter().next().unwrap();
         for minutes in 0..60 {
             decisions.raise(rule, Mode::Exact, Outcome::Allow);
             renewal.follow(&none, &decisions, start + Duration::from_secs(60 * minutes));
         }
-        assert_eq!(decisions.count_of(&("default".to_owned(), "@override".to_owned())), 60);
+        assert_eq!(decisions.count_of(&("default".to_owned(), "unannounced".to_owned())), 60);
         for minutes in 60..90 {
             renewal.follow(&none, &decisions, start + Duration::from_secs(60 * minutes));
         }
