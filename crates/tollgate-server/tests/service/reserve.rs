@@ -179,7 +179,11 @@ async fn a_store_full_of_reservations_says_so_and_checks_go_on() {
     );
     for (ip, remaining) in [("192.0.2.1", 96), ("192.0.2.2", 99), ("192.0.2.3", 99)] {
         let checked = service.post("/v1/check", &call(ip)).await;
-        assert_eq!((checked.status, &checked.json()["remaining"]), (200, &remaining.into()), "{ip}");
+        assert_eq!(
+            (checked.status, &checked.json()["remaining"]),
+            (200, &remaining.into()),
+            "{ip}"
+        );
     }
     assert_eq!(service.post("/v1/check", &call("192.0.2.4")).await.status, 503);
     assert_eq!(service.metric("tollgate_memory_records").await, Some(3.0));
