@@ -170,7 +170,7 @@ mod tests {
         let no_limits = limits([]);
         let (renewal, decisions, start) =
             (Renewal::default(), Decisions::default(), Instant::now());
-        let (none, unannounced) = (rules([]), rules(["@override".to_owned()]));
+        let (none, unannounced) = (rules([]), rules(["unannounced".to_owned()]));
         let rule = unannounced.iter().next().unwrap();
         for minutes in 0..60 {
             decisions.raise(rule, Mode::Exact, Outcome::Allow);
@@ -181,7 +181,7 @@ mod tests {
                 start + Duration::from_secs(60 * minutes),
             );
         }
-        assert_eq!(decisions.count_of(&("default".to_owned(), "@override".to_owned())), 60);
+        assert_eq!(decisions.count_of(&("default".to_owned(), "unannounced".to_owned())), 60);
         for minutes in 60..90 {
             renewal.follow(
                 &none,
