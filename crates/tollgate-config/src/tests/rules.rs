@@ -158,7 +158,7 @@ fn the_lines_of_the_example_that_are_commented_out_are_right() {
     }
     let config = parse(&text);
     assert!(config.warnings.is_empty(), "{}", config.warnings);
-    assert_eq!((fields, config.rules.len(), config.trusted_proxies.len()), (3, 3, 1), "{text}");
+    assert_eq!((fields, config.rules.len(), config.trusted_proxies.len()), (5, 3, 1), "{text}");
 }
 
 /// For each field what it may hold, right and at the edge of it, and what no rule can hold.
