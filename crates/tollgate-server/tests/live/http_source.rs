@@ -53,7 +53,7 @@ async fn what_is_wrong_with_an_answer_leaves_the_rules_and_is_shown() {
         (Answers::Status(500), "unavailable", "the server answers 500"),
         (Answers::Status(404), "unavailable", "the server answers 404"),
         (Answers::Status(302), "unavailable", "give the URL that it leads to"),
-        (Answers::Garbage, "unavailable", "broke off"),
+        (Answers::Garbage, "unavailable", "does not answer by HTTP"),
         (Answers::Endless, "unavailable", "the answer is larger than 1048576 bytes"),
         (Answers::Text("<html>".to_owned()), "invalid", "a file of rules must be a mapping"),
         (Answers::Text(String::new()), "invalid", "has no `rules`"),
