@@ -213,6 +213,8 @@ impl Limiter {
     pub async fn given_back(&self) {
         self.return_slices().await;
         self.shared.background.ended().await;
+        // Those whose debits were under way.
+        self.return_slices().await;
     }
 
     async fn forget(&self, charged: &AllCharged) -> Result<(), CheckError> {

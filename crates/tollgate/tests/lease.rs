@@ -143,6 +143,22 @@ async fn a_hot_key_asks_the_store_seldom_and_gives_back_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slice_whose_debit_is_under_way_at_the_end_is_given_back_too() {
+    for checks in 300..340 {
+        let (remote, clock) = (Remote::default(), PausedClock(Instant::now()));
+        let limiter = node(&remote, &[leased("all", "10/day", 100_000)], &clock);
+        for _ in 0..checks {
+            let _ = limiter.check(&Attributes::new()).await.unwrap();
+            advance(Duration::from_micros(50)).await;
+        }
+        limiter.given_back().await;
+        assert_eq!(limiter.leased_units(), 0, "after {checks} checks");
+        let left = limiter.peek(&Attributes::new()).await.unwrap();
+        assert_eq!(left.remaining(), Some(90_000 - checks));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn slices_come_back_by_themselves_when_nobody_asks_any_more() {
     let (remote, clock) = (Remote::default(), PausedClock(Instant::now()));
     let limiter = node(&remote, &[leased("all", "10/day", 100_000)], &clock);

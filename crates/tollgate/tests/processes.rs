@@ -113,7 +113,7 @@ struct Outcome {
     /// What is left in all buckets.
     left: u64,
     is_whole: bool,
-    /// From the first bucket's start to the last admission.
+    /// From when the first bucket was emptied to the last admission.
     elapsed_us: u64,
     /// How many calls the server had.
     calls: u64,
@@ -175,7 +175,9 @@ async fn run(name: &str, load: Load, buckets: &[(String, Quota)]) -> Option<Outc
         assert!(level_after < quota.level_max() / 2, "{key} is never full");
         left += level_after;
     }
-    let elapsed_us = last_ts - before[0].2;
+    // Shards are emptied in any order, and each gains from then on.
+    let first_ts = before.iter().map(|(_, _, ts)| *ts).min().unwrap();
+    let elapsed_us = last_ts - first_ts;
     assert!(elapsed_us > 1_500_000, "{elapsed_us} us");
     let outcome = Outcome {
         admitted,
@@ -230,7 +232,7 @@ async fn g1_1024_tasks_in_4_processes_admit_what_was_debited_for_their_slices() 
     let stranded = outcome.spent.checked_sub(outcome.admitted).unwrap();
     println!("{stranded} units stranded");
     assert!(stranded <= PROCESSES as u64 * terms.slice_max(), "{stranded} units stranded");
-    assert!(outcome.by_slice * 4 > outcome.admitted, "{} by slices", outcome.by_slice);
+    assert!(outcome.by_slice * 20 > outcome.admitted, "{} by slices", outcome.by_slice);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

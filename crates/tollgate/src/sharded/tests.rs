@@ -27,6 +27,8 @@ struct Remote {
     /// Whether it fails at the second call of each request from now on, or at each.
     fails_again: Arc<AtomicBool>,
     fails: Arc<AtomicBool>,
+    /// The shard that fails always, if one does.
+    lost: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl Remote {
@@ -47,7 +49,8 @@ impl Store for Remote {
         let mut asked = self.asked.lock().unwrap();
         asked.push(keys.join(" "));
         let is_second = self.fails_again.load(Ordering::SeqCst) && asked.len() > 1;
-        if is_second || self.fails.load(Ordering::SeqCst) {
+        let is_lost = self.lost.lock().unwrap().is_some_and(|lost| keys.contains(&lost));
+        if is_second || is_lost || self.fails.load(Ordering::SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Unavailable, "away"));
         }
         self.memory.decide(operation, charges, now)

@@ -47,6 +47,27 @@ async fn g10_without_the_store_the_whole_share_is_granted_here_and_then_charged_
     assert_eq!(admitted, 5);
 }
 
+#[tokio::test(start_paused = true)]
+async fn g10_a_lost_shard_is_decided_here_while_the_others_go_on() {
+    let (remote, clock) = (Remote::default(), ManualClock::new());
+    let limiter = limiter(&remote, &[sharded("all", quota("40/day", 40), 4)], &clock);
+    *remote.lost.lock().unwrap() = Some("default:all:@shard=2");
+    let (mut exact, mut local) = (0, 0);
+    for _ in 0..600 {
+        let verdict = check(&limiter, 1).await;
+        let admitted = u32::from(verdict.is_allowed());
+        match verdict.mode() {
+            Mode::Exact => exact += admitted,
+            mode => {
+                assert_eq!(mode, Mode::Local);
+                local += admitted;
+            }
+        }
+    }
+    // All of the three shards, and this node's share of the whole.
+    assert_eq!((exact, local), (30, 40));
+}
+
 /// A store that takes its time.
 struct Slow(Remote);
 
