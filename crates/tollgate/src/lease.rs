@@ -9,21 +9,21 @@ use tollgate_core::{Cost, Decision, Operation};
 use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::limiter::Limiter;
-use crate::slices::Leftover;
+use crate::slices::{Leftover, Parts};
 use crate::verdict::{Mode, RuleDecision, Verdict};
 
 /// How often slices are looked through for what is not spent in time.
 const SWEEP: Duration = Duration::from_millis(20);
 
-/// What slices said to each charge, if they had enough.
-pub(crate) type Said = SmallVec<[Option<Decision>; 2]>;
+/// What slices said to each charge, and what was taken, if they had enough.
+pub(crate) type Said = SmallVec<[Option<(Decision, Parts)>; 2]>;
 
 /// The verdict of a check that slices have decided alone.
 pub(crate) fn leased(charged: &AllCharged, said: &Said) -> Option<Verdict> {
     let decided = charged
         .iter()
         .zip(said)
-        .map(|(one, said)| said.map(|decision| one.decided(decision, Mode::Lease)));
+        .map(|(one, said)| said.as_ref().map(|(decision, _)| one.decided(*decision, Mode::Lease)));
     Some(Verdict::new(decided.collect::<Option<_>>()?, None))
 }
 
@@ -51,22 +51,22 @@ impl Limiter {
             .filter(|(_, said)| said.is_none())
             .map(|(one, _)| one.clone())
             .collect();
-        let mut taken = PutBack { limiter: self, charged, said: &said, keeps: false };
+        let mut taken = PutBack { limiter: self, charged, said, keeps: false };
         let asked = self.decide_in_store(Operation::Spend, &rest, None).await?;
         taken.keeps = asked.is_allowed();
         let mut asked_rules = asked.rules().iter();
         let rules: SmallVec<[RuleDecision; 2]> = charged
             .iter()
-            .zip(&said)
+            .zip(&taken.said)
             .filter_map(|(one, said)| match said {
-                Some(decision) => Some(one.decided(*decision, Mode::Lease)),
+                Some((decision, _)) => Some(one.decided(*decision, Mode::Lease)),
                 None => asked_rules.next().cloned(),
             })
             .collect();
         Ok(Verdict::new(rules, asked.store_failure()).with_asked(asked.asked_store()))
     }
 
-    fn take_slice(&self, one: &Charged, now: Instant) -> Option<Decision> {
+    fn take_slice(&self, one: &Charged, now: Instant) -> Option<(Decision, Parts)> {
         let terms = one.lease.as_ref().filter(|_| !one.rule.is_shadow())?;
         if one.cost.is_zero() {
             return None;
@@ -75,27 +75,27 @@ impl Limiter {
         if let Some(units) = taken.debit {
             self.debit(one.clone(), units);
         }
-        taken.allow.map(Decision::Allow)
+        taken.allow.map(|(allow, parts)| (Decision::Allow(allow), parts))
     }
 
     /// Debits a slice in the background.
     fn debit(&self, one: Charged, units: u64) {
-        let limiter = self.clone();
+        // Before the debit, so that it ends here before its time is over in the store.
+        let since = Instant::now();
         let one = Charged { cost: Cost::new(units), ..one };
+        // A debit whose answer was lost may have been made; the bucket refills.
+        let answer = Err(Duration::from_secs(1));
+        let mut debit = Debit { limiter: self.clone(), key: one.key.clone(), units, since, answer };
         self.background().run(async move {
-            // Before the debit, so that it ends here before its time is over in the store.
-            let since = Instant::now();
-            let key = one.key.clone();
             let charged = AllCharged::from_iter([one]);
+            let limiter = debit.limiter.clone();
             let answer = limiter.apply_exactly(Operation::Spend, &charged, None).await;
-            let decision = answer.ok().and_then(|verdict| verdict.decision().copied());
-            let answer = match decision {
-                Some(Decision::Allow(allow)) => Ok(u64::from(allow.remaining)),
-                Some(Decision::Deny(deny)) => Err(deny.retry_after),
-                // A debit whose answer was lost may have been made; the bucket refills.
-                None => Err(Duration::from_secs(1)),
-            };
-            limiter.slices().debited(&key, units, answer, since);
+            match answer.ok().and_then(|verdict| verdict.decision().copied()) {
+                Some(Decision::Allow(allow)) => debit.answer = Ok(u64::from(allow.remaining)),
+                Some(Decision::Deny(deny)) => debit.answer = Err(deny.retry_after),
+                None => {}
+            }
+            drop(debit);
             limiter.keep_sweeping();
         });
     }
@@ -137,7 +137,7 @@ impl Limiter {
 struct PutBack<'a> {
     limiter: &'a Limiter,
     charged: &'a AllCharged,
-    said: &'a [Option<Decision>],
+    said: Said,
     keeps: bool,
 }
 
@@ -146,7 +146,26 @@ impl Drop for PutBack<'_> {
         if self.keeps {
             return;
         }
-        let taken = self.charged.iter().zip(self.said).filter(|(_, said)| said.is_some());
-        taken.for_each(|(one, _)| self.limiter.slices().put_back(&one.key, one.cost));
+        for (one, said) in self.charged.iter().zip(std::mem::take(&mut self.said)) {
+            if let Some((_, parts)) = said {
+                self.limiter.slices().put_back(&one.key, parts);
+            }
+        }
+    }
+}
+
+/// A debit under way. It ends too if the runtime drops it, so that another one can begin.
+struct Debit {
+    limiter: Limiter,
+    key: String,
+    units: u64,
+    since: Instant,
+    /// What the bucket held after it, or for how long nothing is to be had.
+    answer: Result<u64, Duration>,
+}
+
+impl Drop for Debit {
+    fn drop(&mut self) {
+        self.limiter.slices().debited(&self.key, self.units, self.answer, self.since);
     }
 }

@@ -213,7 +213,7 @@ impl Limiter {
     pub async fn given_back(&self) {
         self.return_slices().await;
         self.shared.background.ended().await;
-        // Those whose debits were under way.
+        // Of those that were being debited.
         self.return_slices().await;
     }
 
@@ -221,11 +221,9 @@ impl Limiter {
         let local: SmallVec<[&str; 2]> = charged.iter().map(|one| one.key.as_str()).collect();
         self.shared.local.forget(&local);
         let keys: SmallVec<[String; 2]> = charged.iter().flat_map(Charged::keys_in_store).collect();
-        keys.iter().for_each(|key| {
-            self.denials().forget(key);
-            self.slices().forget(key);
-        });
         let keys: SmallVec<[&str; 2]> = keys.iter().map(String::as_str).collect();
+        let forgets = Forgets { limiter: self, keys: &keys };
+        forgets.forget();
         let asked = keys.iter().map(|key| self.store().part_of(key)).collect();
         let done = match self.is_asked(asked) {
             true => self.store().reset(&keys, self.deadline()).await,
@@ -342,6 +340,28 @@ impl Limiter {
 
     pub(crate) fn downgrade(&self) -> WeakLimiter {
         WeakLimiter(Arc::downgrade(&self.shared))
+    }
+}
+
+/// Forgets what this node knows of buckets that are being reset, also when that is over or given
+/// up: what was learned meanwhile may be from before the reset.
+struct Forgets<'a> {
+    limiter: &'a Limiter,
+    keys: &'a [&'a str],
+}
+
+impl Forgets<'_> {
+    fn forget(&self) {
+        for key in self.keys {
+            self.limiter.denials().forget(key);
+            self.limiter.slices().forget(key);
+        }
+    }
+}
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -205,6 +205,71 @@ async fn a_reset_takes_the_slices_of_this_node_along() {
     assert_eq!(limiter.peek(&Attributes::new()).await.unwrap().remaining(), Some(900));
 }
 
+/// A store that is a millisecond away on the way back.
+struct Late(MemoryStore);
+
+impl Store for Late {
+    async fn apply(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        let decided = self.0.decide(operation, charges, now);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        decided
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.0.forget(keys);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_what_was_debited_before_a_reset_is_not_spent_after_it() {
+    let request = Attributes::new();
+    let mut by_slice = 0;
+    for checks in 0..30 {
+        let clock = PausedClock(Instant::now());
+        let limiter = Limiter::builder().rule(leased("all", "10/day", 100)).clock(clock);
+        let limiter = limiter.store(AnyStore::new(Late(MemoryStore::default()))).build().unwrap();
+        for _ in 0..checks {
+            assert!(limiter.check(&request).await.unwrap().is_allowed());
+        }
+        // The first of them may have a slice debited, the last one knows nothing of the key.
+        let (_, reset, _) =
+            tokio::join!(limiter.check(&request), limiter.reset(&request), limiter.check(&request));
+        assert!(reset.is_ok());
+        let mut admitted = 0;
+        loop {
+            let verdict = limiter.check(&request).await.unwrap();
+            if !verdict.is_allowed() {
+                break;
+            }
+            admitted += 1;
+            by_slice += u32::from(verdict.mode() == Mode::Lease);
+        }
+        assert!(admitted <= 90, "{admitted} after {checks} checks and a reset");
+    }
+    assert!(by_slice > 30, "{by_slice} by slices");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_is_being_debited_when_a_process_ends_comes_back_too() {
+    for checks in 0..30 {
+        let (remote, clock) = (Remote::default(), PausedClock(Instant::now()));
+        let limiter = node(&remote, &[leased("all", "10/day", 100)], &clock);
+        for _ in 0..checks {
+            assert!(limiter.check(&Attributes::new()).await.unwrap().is_allowed());
+        }
+        limiter.given_back().await;
+        assert_eq!(limiter.leased_units(), 0);
+        let left = limiter.peek(&Attributes::new()).await.unwrap();
+        assert_eq!(left.remaining(), Some(90 - checks), "after {checks} checks");
+    }
+}
+
 #[test]
 fn a_rule_that_has_no_slices_cannot_lease_them() {
     let window = Quota::fixed_window("100/s".parse().unwrap()).unwrap();

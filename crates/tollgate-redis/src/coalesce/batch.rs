@@ -12,8 +12,7 @@ use tollgate_core::{
     decide_together,
 };
 
-use super::Told;
-use super::waiting::{Hashed, Kept, Waiting};
+use super::waiting::{Hashed, Kept, Told, Waiting};
 use crate::TimeSource;
 use crate::key::write_bucket;
 use crate::reply::Numbers;
@@ -32,7 +31,7 @@ const ARG_BYTES: usize = 8;
 /// Checks that go in one call, in the order in which they are decided.
 #[derive(Debug)]
 pub(super) struct Batch {
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     charges: usize,
     checks: usize,
     now: Timestamp,
@@ -41,9 +40,9 @@ pub(super) struct Batch {
 
 /// Checks that are charged the same to the same buckets.
 #[derive(Debug)]
-struct Step {
-    charges: SmallVec<[Kept; 1]>,
-    checks: Vec<Waiting>,
+pub(super) struct Step {
+    pub(super) charges: SmallVec<[Kept; 1]>,
+    pub(super) checks: Vec<Waiting>,
     /// Whether no other step charges its bucket, which is only one.
     is_alone: bool,
 }

@@ -7,9 +7,8 @@ use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tollgate_core::{Charge, Cost, Quota, Timestamp};
+use tollgate_core::{Charge, Cost, Decisions, Quota, StoreError, Timestamp};
 
-use super::Told;
 use super::batch::Batch;
 
 /// One check that waits.
@@ -17,6 +16,15 @@ use super::batch::Batch;
 pub(super) struct Waiting {
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Told>,
+}
+
+/// What one who waited is told.
+#[derive(Debug)]
+pub(super) enum Told {
+    Decided(Decisions),
+    /// The batch could not decide it: it goes alone.
+    GoesAlone,
+    Failed(StoreError),
 }
 
 /// What a check is charged to, with the hash of each key.

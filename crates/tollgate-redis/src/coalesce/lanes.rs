@@ -1,0 +1,124 @@
+//! Where checks wait, and who may send.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+#[cfg(not(test))]
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tollgate_core::{Charge, Timestamp};
+
+use super::batch::Batch;
+#[cfg(test)]
+use super::model::Mutex;
+use super::turn::{Server, Turn};
+use super::waiting::{Hashed, InFlight, Lane, Told, Waiting, hashes};
+use crate::key::HashSlot;
+
+/// How many calls of one lane are in flight before checks wait: while the server works on one, the
+/// other is on its way.
+pub(super) const IN_FLIGHT_MAX: usize = 2;
+
+/// How many checks wait at most. More would wait for longer than their deadline.
+pub(super) const WAITING_MAX: usize = if cfg!(test) { 3 } else { 1 << 16 };
+
+/// Where checks wait: in one lane for a single server, in a cluster in one for each slot in use,
+/// since a call reaches one slot.
+#[derive(Debug, Default)]
+pub(crate) struct Coalescer {
+    lanes: Mutex<Lanes>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    by_slot: HashMap<HashSlot, Lane, RandomState>,
+    waiting: usize,
+    /// How many turns there have been.
+    turns: u64,
+}
+
+/// What a check is to do.
+pub(super) enum Place<S: Server> {
+    First(Turn<S>),
+    Behind(oneshot::Receiver<Told>),
+    Full,
+}
+
+impl Coalescer {
+    /// Finds a place for a check: it goes first, or it waits behind others.
+    pub(super) fn place<S: Server>(
+        server: &Arc<S>,
+        slot: HashSlot,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Place<S> {
+        let coalescer = server.coalescer();
+        let hashes = hashes(&coalescer.hasher, charges);
+        let mut guard = coalescer.lanes.lock();
+        let lanes = &mut *guard;
+        let lane = lanes.by_slot.entry(slot).or_default();
+        // A caller that keeps its future but does not poll it holds nobody else up for long.
+        let timeout = server.timeout();
+        lane.in_flight.retain(|turn| deadline < turn.deadline + timeout);
+        let is_first = lane.is_empty();
+        let turn = (lane.in_flight.len() < IN_FLIGHT_MAX).then(|| {
+            let turn = lanes.turns;
+            lanes.turns += 1;
+            lane.in_flight.push(InFlight { turn, deadline });
+            Turn::new(Arc::clone(server), slot, turn)
+        });
+        let turn = match turn {
+            Some(turn) if is_first => return Place::First(turn),
+            turn => turn,
+        };
+        let place = if lanes.waiting < WAITING_MAX {
+            let (answer, answered) = oneshot::channel();
+            lane.push(Hashed { charges, hashes: &hashes }, now, Waiting { deadline, answer });
+            lanes.waiting += 1;
+            Place::Behind(answered)
+        } else {
+            Place::Full
+        };
+        drop(guard);
+        // Its end has those sent who wait.
+        drop(turn);
+        place
+    }
+
+    /// Takes those who go next, or ends the turn if nobody waits. A turn that was given to others
+    /// since it took too long has nobody to send.
+    pub(super) fn next(
+        &self,
+        slot: HashSlot,
+        turn: u64,
+        now: Instant,
+        deadline: Instant,
+    ) -> Option<Batch> {
+        let mut guard = self.lanes.lock();
+        let lanes = &mut *guard;
+        let lane = lanes.by_slot.get_mut(&slot)?;
+        let place = lane.in_flight.iter().position(|one| one.turn == turn)?;
+        let (batch, gone) = lane.take(now);
+        lanes.waiting -= gone;
+        if batch.is_some() {
+            lane.in_flight[place].deadline = deadline;
+            return batch;
+        }
+        lane.in_flight.swap_remove(place);
+        if lane.in_flight.is_empty() {
+            lanes.by_slot.remove(&slot);
+        }
+        None
+    }
+
+    /// How many checks wait, and how many turns there are in each lane.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> (usize, Vec<usize>) {
+        let lanes = self.lanes.lock();
+        (lanes.waiting, lanes.by_slot.values().map(|lane| lane.in_flight.len()).collect())
+    }
+}
