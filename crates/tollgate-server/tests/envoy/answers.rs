@@ -4,6 +4,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use serde_json::json;
 use tollgate_envoy::proto::RateLimitResponse;
+use tollgate_envoy::proto::rate_limit_response::Code;
 
 use crate::rls::{NO_RULES, Rls};
 use crate::support::request;
@@ -276,4 +277,16 @@ descriptors:
         let series = format!("rule=\"{name}\",outcome=\"deny\",mode=\"exact\"}} 1\n");
         assert!(page.contains(&series), "{series}{page}");
     }
+}
+
+#[tokio::test]
+async fn requests_of_a_domain_that_nobody_knows_pass_and_are_counted_on_both_listeners() {
+    let rls = Rls::start(PER_IP, &[]).await;
+    for request in ["ip=1", "e: ip=1", "x\ny: ip=1", "d: path=/"] {
+        assert_eq!(rls.ask(request).await.overall_code(), Code::Ok, "{request}");
+    }
+    let call = r#"{"domain":"e","attributes":{"ip":"1"}}"#;
+    assert_eq!(rls.service.post("/v1/check", call).await.status, 200);
+    let unknown = rls.service.metric("tollgate_unknown_domain_requests_total").await;
+    assert_eq!(unknown, Some(3.0));
 }
