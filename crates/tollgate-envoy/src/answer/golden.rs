@@ -65,7 +65,7 @@ async fn written(reply: &ClientReply, when: EnvoyHeaders) -> String {
     for (name, keys, hits) in REQUESTS {
         let plan = planner.plan(&request(keys, hits)).unwrap();
         let judged = judge.judge(&plan).await.unwrap();
-        let response = answer("shop", &plan, &judged, reply, when, NOW);
+        let response = answer("shop", &plan, &judged, reply, when, NOW).into_response();
         text.push_str(&format!("# {name}\n"));
         for header in &response.response_headers_to_add {
             text.push_str(&format!("{}: {}\n", header.key, header.value));
