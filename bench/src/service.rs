@@ -129,6 +129,7 @@ async fn tonic() -> Result<(), Error> {
 struct Asked {
     domain: String,
     attributes: HashMap<String, String>,
+    #[serde(default)]
     cost: u64,
 }
 

@@ -54,9 +54,11 @@ impl OpenLoop {
         let output = self.child.wait_with_output()?;
         // The table comes after the figures.
         let mut figures = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-        match figures.next() {
-            Some(report) => Ok(report?),
-            None => Err("the load could not be put on".into()),
+        let report: Report = figures.next().ok_or("the load could not be put on")??;
+        if report.errors > 0 {
+            let table = &output.stdout[figures.byte_offset()..];
+            eprintln!("{}", String::from_utf8_lossy(table));
         }
+        Ok(report)
     }
 }

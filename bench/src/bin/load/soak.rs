@@ -11,7 +11,7 @@ use tollgate_testkit::RedisServer;
 
 use crate::mebibytes;
 
-/// The keys, few enough that a third of the requests or so are denied.
+/// The keys, few enough that some requests are denied.
 const KEYS: usize = 10_000;
 
 /// How often memory is looked at.
