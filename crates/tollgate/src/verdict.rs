@@ -154,7 +154,9 @@ impl Verdict {
     ///     .clock(ManualClock::new())
     ///     .build()?;
     /// let verdict = limiter.check(&Attributes::new()).await?;
-    /// assert_eq!(Verdict::from_rules(verdict.rules().iter().cloned()), verdict);
+    /// let weighed = Verdict::from_rules(verdict.rules().iter().cloned());
+    /// assert_eq!(weighed.decision(), verdict.decision());
+    /// assert!(!weighed.asked_store(), "nobody asked for this one");
     /// # Ok(())
     /// # }
     /// ```
