@@ -28,7 +28,7 @@ pub(crate) struct Charged {
     pub(crate) sharded: Option<Box<Sharded>>,
     /// On which terms slices of the bucket are leased, if they are. The quota is then that of the
     /// bucket in the store.
-    pub(crate) lease: Option<LeaseTerms>,
+    pub(crate) lease: Option<Box<LeaseTerms>>,
 }
 
 /// All that one request is charged to, coarse to fine.
@@ -51,7 +51,8 @@ impl Charged {
     pub(crate) fn in_remote_store(mut self) -> Self {
         let terms = self.quota.as_ref().and_then(|quota| self.rule.shard_terms(quota));
         self.sharded = terms.map(|terms| Box::new(Sharded::new(terms)));
-        self.lease = self.quota.as_ref().and_then(|quota| self.rule.lease_terms(quota));
+        let lease = self.quota.as_ref().and_then(|quota| self.rule.lease_terms(quota));
+        self.lease = lease.map(Box::new);
         if let Some(lease) = &self.lease {
             self.quota = Some(*lease.quota());
         }

@@ -263,8 +263,11 @@ impl Limiter {
         cost: Cost,
     ) -> Result<AllCharged, CheckError> {
         let rules = self.shared.rules.load();
-        let charges = rules.charges(attributes);
-        charges.map(|applied| Ok(self.kept(Charged::new(applied, attributes, cost)?))).collect()
+        let mut charged = AllCharged::new();
+        for applied in rules.charges(attributes) {
+            charged.push(self.kept(Charged::new(applied, attributes, cost)?));
+        }
+        Ok(charged)
     }
 
     /// What is charged, as the bucket is kept in this limiter's store.

@@ -101,6 +101,11 @@ impl Batch {
         self.checks += 1;
     }
 
+    /// Returns how many charges there are.
+    pub(super) const fn charges(&self) -> usize {
+        self.charges
+    }
+
     /// Returns how many checks there are.
     pub(super) const fn checks(&self) -> usize {
         self.checks

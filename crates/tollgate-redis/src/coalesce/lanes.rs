@@ -22,7 +22,7 @@ use crate::key::HashSlot;
 pub(super) const IN_FLIGHT_MAX: usize = 2;
 
 /// How many checks wait at most. More would wait for longer than their deadline.
-pub(super) const WAITING_MAX: usize = if cfg!(test) { 3 } else { 1 << 16 };
+pub(super) const WAITING_MAX: usize = if cfg!(test) { 5 } else { 1 << 16 };
 
 /// Where checks wait: in one lane for a single server, in a cluster in one for each slot in use,
 /// since a call reaches one slot.
@@ -64,17 +64,16 @@ impl Coalescer {
         // A caller that keeps its future but does not poll it holds nobody else up for long.
         let timeout = server.timeout();
         lane.in_flight.retain(|turn| deadline < turn.deadline + timeout);
-        let is_first = lane.is_empty();
-        let turn = (lane.in_flight.len() < IN_FLIGHT_MAX).then(|| {
+        let may_send = lane.in_flight.len() < IN_FLIGHT_MAX;
+        let mut begin = |lane: &mut Lane| {
             let turn = lanes.turns;
             lanes.turns += 1;
             lane.in_flight.push(InFlight { turn, deadline });
             Turn::new(Arc::clone(server), slot, turn)
-        });
-        let turn = match turn {
-            Some(turn) if is_first => return Place::First(turn),
-            turn => turn,
         };
+        if may_send && lane.is_empty() {
+            return Place::First(begin(lane));
+        }
         let place = if lanes.waiting < WAITING_MAX {
             let (answer, answered) = oneshot::channel();
             lane.push(Hashed { charges, hashes: &hashes }, now, Waiting { deadline, answer });
@@ -83,6 +82,7 @@ impl Coalescer {
         } else {
             Place::Full
         };
+        let turn = (may_send && lane.goes_now()).then(|| begin(lane));
         drop(guard);
         // Its end has those sent who wait.
         drop(turn);
@@ -102,7 +102,11 @@ impl Coalescer {
         let lanes = &mut *guard;
         let lane = lanes.by_slot.get_mut(&slot)?;
         let place = lane.in_flight.iter().position(|one| one.turn == turn)?;
-        let (batch, gone) = lane.take(now);
+        // The turn is in flight itself.
+        let (batch, gone) = match lane.in_flight.len() > 1 && !lane.goes_now() {
+            true => (None, 0),
+            false => lane.take(now),
+        };
         lanes.waiting -= gone;
         if batch.is_some() {
             lane.in_flight[place].deadline = deadline;

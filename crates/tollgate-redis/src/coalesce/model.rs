@@ -233,16 +233,32 @@ fn g6_those_who_wait_go_in_the_order_of_their_arrival_whoever_comes_meanwhile() 
     explore(|| {
         let model = Model::new(false);
         let [ends, held] = model.turns();
-        // Those of different instants go in different calls.
-        let waiting = [model.wait("a", 1), model.wait("a", 2)];
+        // Those of different instants go in different calls, each of enough charges.
+        let waiting = [("a", 1), ("b", 1), ("a", 2), ("b", 2)];
+        let waiting = waiting.map(|(key, now)| model.wait(key, now));
         let late = beside(&model, |model| model.check("a"));
         drop(ends);
-        let [first, second] = waiting.map(heard);
-        let late = late.join().unwrap();
-        assert_eq!((first, second), (Ok(0), Ok(1)));
-        assert_eq!(late, Ok(2));
+        assert_eq!(waiting.map(heard), [Ok(0), Ok(1), Ok(2), Ok(3)]);
         drop(held);
+        assert_eq!(late.join().unwrap(), Ok(4));
         assert_eq!(model.end()("a"), 3);
+    });
+}
+
+#[test]
+fn a_few_wait_for_the_call_in_flight_and_enough_of_them_go_beside_it() {
+    explore(|| {
+        let model = Model::new(false);
+        let [one, other] = model.turns();
+        let first = model.wait("a", 0);
+        drop(one);
+        assert_eq!(model.coalescer.count(), (1, vec![1]), "one is too few");
+        // With the second they are enough.
+        let second = model.wait("b", 0);
+        assert_eq!((heard(first), heard(second)), (Ok(0), Ok(1)));
+        drop(other);
+        let sent = model.end();
+        assert_eq!((sent("a"), sent("b")), (1, 1));
     });
 }
 
@@ -273,9 +289,9 @@ fn who_goes_away_while_a_turn_ends_leaves_nobody_waiting() {
             let _ = model.coalescer.count();
         });
         drop(one);
+        drop(other);
         assert!(heard(stays).is_ok());
         goes.join().unwrap();
-        drop(other);
         let sent = model.end();
         assert!(sent("gone") <= 1);
         assert_eq!(sent("stays"), 1);
@@ -359,9 +375,9 @@ fn a_call_that_fails_is_told_to_those_in_it_and_the_next_ones_go() {
         let [one, other] = model.turns();
         let waiting = [model.wait("a", 1), model.wait("a", 2)];
         let one = beside(&model, move |_| drop(one));
+        drop(other);
         assert_eq!(waiting.map(heard), [Err("failed"); 2]);
         one.join().unwrap();
-        drop(other);
         assert_eq!(model.end()("a"), 2);
     });
 }

@@ -11,6 +11,10 @@ use tollgate_core::{Charge, Cost, Decisions, Quota, StoreError, Timestamp};
 
 use super::batch::Batch;
 
+/// How many charges are worth a call beside one that is in flight: it costs the server as much as
+/// half of them.
+const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
+
 /// One check that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -64,6 +68,13 @@ pub(super) struct Kept {
 impl Lane {
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// Whether those who wait go although a call is in flight. A few do not: with those who come until
+    /// that call is answered they cost the server one call.
+    pub(super) fn goes_now(&self) -> bool {
+        self.in_flight.is_empty()
+            || self.batches.front().is_some_and(|batch| batch.charges() >= CHARGES_APART_MIN)
     }
 
     /// Has a check wait behind those that came before it.
