@@ -58,13 +58,22 @@ impl Override {
             RateLimitUnit::Month => EnvoyUnit::Month,
             RateLimitUnit::Year => EnvoyUnit::Year,
         };
-        let requests = limit.requests_per_unit;
+        // What no quota can hold is far above what one bucket is ever asked for. The answer tells
+        // what is counted in its place.
+        let requests = limit.requests_per_unit.min(most(unit));
         let reported = CurrentLimit::new(requests, Some(unit), String::new());
-        // What no quota can hold is far above what one bucket is ever asked for.
-        let most = u64::from(requests).min(Quota::BURST_MAX).min(Rate::UNITS_PER_SECOND_MAX);
-        let quota = Rate::new(most, unit.period()).and_then(Quota::fixed_window).ok();
+        let quota = Rate::new(requests.into(), unit.period()).and_then(Quota::fixed_window).ok();
         Some(Self { unit, quota, reported })
     }
+}
+
+/// Returns the most that a limit can admit in a unit.
+fn most(unit: EnvoyUnit) -> u32 {
+    let in_one = match unit {
+        EnvoyUnit::Second => Quota::BURST_MAX.min(Rate::UNITS_PER_SECOND_MAX),
+        _ => Quota::BURST_MAX,
+    };
+    u32::try_from(in_one).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -88,13 +97,16 @@ mod tests {
     }
 
     #[test]
-    fn every_override_with_a_unit_can_be_counted() {
+    fn every_override_with_a_unit_can_be_counted_and_reports_what_is() {
         for unit in 1..=6 {
             for requests_per_unit in [1, 42, u32::MAX] {
                 let limit = RateLimitOverride { requests_per_unit, unit };
                 let read = Override::read(&limit).unwrap();
-                assert!(read.quota.is_some(), "{limit:?}");
-                assert_eq!(read.reported.into_message().requests_per_unit, requests_per_unit);
+                let counted = read.quota.map(|quota| quota.rate().units());
+                let reported = read.reported.into_message().requests_per_unit;
+                assert_eq!(counted, Some(reported.into()), "{limit:?}");
+                let most = if unit == 1 { 1_000_000_000 } else { 2_147_483_647 };
+                assert_eq!(reported, requests_per_unit.min(most), "{limit:?}");
             }
             let blocks = RateLimitOverride { requests_per_unit: 0, unit };
             assert!(Override::read(&blocks).unwrap().quota.is_none());

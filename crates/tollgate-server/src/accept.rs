@@ -1,6 +1,8 @@
 //! Accepts connections, as many as there may be, and ends those that say nothing.
 
+mod guests;
 mod pulse;
+mod requests;
 mod streams;
 
 use std::convert::Infallible;
@@ -22,7 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate_config::ListenLimits;
 use tower::ServiceExt;
@@ -30,7 +32,9 @@ use tower::ServiceExt;
 use crate::http::Problem;
 use crate::tls::ListenerTls;
 
-use self::pulse::{Counted, Heard, Over, Pulse};
+use self::guests::Guests;
+use self::pulse::{Counted, Heard, InFlight, Over, Pulse};
+use self::requests::Requests;
 use self::streams::{Driver, Streams};
 
 /// What one listener grants its clients.
@@ -45,6 +49,11 @@ pub(crate) struct Bounds {
     pub(crate) header_timeout: Duration,
     /// How long a connection may stay without a request.
     pub(crate) idle_timeout: Duration,
+    /// Whether the connection that has asked nothing for the longest gives way to a new one when there
+    /// is no place, so that nobody can hold all of them.
+    pub(crate) gives_way: bool,
+    /// Whether a request of that path may wait for what others give back, and so ends with its client.
+    pub(crate) awaits_others: fn(&str) -> bool,
 }
 
 impl Bounds {
@@ -56,12 +65,14 @@ impl Bounds {
             header_bytes_max: limits.header_bytes_max,
             header_timeout: limits.header_timeout,
             idle_timeout: limits.idle_timeout,
+            gives_way: false,
+            awaits_others: |_| false,
         }
     }
 
     /// Returns what the admin listener grants.
     pub(crate) const fn of_admin(limits: &ListenLimits) -> Self {
-        Self { connections_max: limits.admin_connections_max, ..Self::of(limits) }
+        Self { connections_max: limits.admin_connections_max, gives_way: true, ..Self::of(limits) }
     }
 }
 
@@ -72,6 +83,16 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a client that is told that its idle connection ends may take to let go of it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The same for one that gives way to another, which waits meanwhile.
+const WAY_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How often a connection without a place looks for another that gives way.
+const WAY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The most requests at a time of one listener that have not been answered in full, unless it grants
+/// even more connections.
+const REQUESTS_MAX: usize = 10_000;
+
 /// How long no connection is accepted after that failed, for lack of file descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,7 +100,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The most requests at a time on one HTTP/2 connection.
-const STREAMS_MAX: u32 = 256;
+const STREAMS_MAX: u32 = 128;
 
 /// Answers requests, of which each comes with the address of its peer.
 pub(crate) trait Service:
@@ -131,30 +152,38 @@ pub(crate) async fn serve(
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let requests = Arc::new(Requests::new(bounds.connections_max.max(REQUESTS_MAX)));
+    let mut guests = Guests::default();
     let mut door = Door { listener, warned: None };
     loop {
         let accepted = async {
-            // The semaphore is never closed.
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            (door.accept().await, place)
+            let (stream, peer) = door.accept().await;
+            let place = place(&places, bounds.gives_way.then_some(&mut guests)).await;
+            (stream, peer, place)
         };
-        let ((stream, peer), place) = tokio::select! {
+        let (stream, peer, place) = tokio::select! {
             accepted = accepted => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
+        let pulse = Arc::new(Pulse::new(Instant::now(), Arc::clone(&requests)));
+        if bounds.gives_way {
+            guests.add(&pulse);
+        }
         let connection =
-            Connection { service: service.clone(), bounds, peer, stopped: stopped.clone() };
+            Connection { service: service.clone(), bounds, peer, pulse, stopped: stopped.clone() };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             match acceptor {
                 None => connection.serve(stream).await,
                 Some(acceptor) => {
-                    let shaken = timeout(bounds.header_timeout, acceptor.accept(stream));
-                    match shaken.await {
-                        Ok(Ok(encrypted)) => connection.serve(encrypted).await,
-                        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS with a client"),
+                    let pulse = Arc::clone(&connection.pulse);
+                    tokio::select! {
+                        shaken = acceptor.accept(stream) => match shaken {
+                            Ok(encrypted) => connection.serve(encrypted).await,
+                            Err(error) => tracing::debug!(%error, %peer, "no TLS with a client"),
+                        },
                         // A client that does not shake hands is let go.
-                        Err(_) => {}
+                        _ = pulse.over(bounds.header_timeout, bounds.header_timeout) => {}
                     }
                 }
             }
@@ -165,6 +194,25 @@ pub(crate) async fn serve(
     // Every connection holds a place, so all of them are there again once the last has ended.
     let all = u32::try_from(bounds.connections_max).unwrap_or(u32::MAX);
     let _ = places.acquire_many(all).await;
+}
+
+/// Waits for a place, for which one of `guests` gives way.
+async fn place(
+    places: &Arc<Semaphore>,
+    mut guests: Option<&mut Guests>,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
+    }
+    loop {
+        // The semaphore is never closed.
+        let place = Arc::clone(places).acquire_owned();
+        let Some(guests) = &mut guests else { return place.await.ok() };
+        guests.make_way();
+        if let Ok(place) = timeout(WAY_INTERVAL, place).await {
+            return place.ok();
+        }
+    }
 }
 
 fn builder(bounds: &Bounds, streams: Streams) -> auto::Builder<Streams> {
@@ -191,24 +239,25 @@ struct Connection<S> {
     service: S,
     bounds: Bounds,
     peer: SocketAddr,
+    pulse: Arc<Pulse>,
     stopped: watch::Receiver<bool>,
 }
 
 impl<S: Service> Connection<S> {
     /// Answers on `stream` until either side ends it.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { service, bounds, peer, mut stopped } = self;
-        let pulse = Arc::new(Pulse::new(Instant::now()));
+        let Self { service, bounds, peer, pulse, mut stopped } = self;
         let watched = Arc::clone(&pulse);
         let service = service_fn(move |request: Request<Incoming>| {
-            let in_flight = watched.begin();
-            // HTTP/1 has been refused before, while it was read.
-            let has_too_many = request.headers().len() > bounds.headers_max;
-            let answering = (!has_too_many).then(|| service(request, peer));
+            let in_flight = watched.begin((bounds.awaits_others)(request.uri().path()));
+            let answering = match refusal(&request, &bounds, &in_flight) {
+                Some(refusal) => Err(refusal),
+                None => Ok(service(request, peer)),
+            };
             async move {
                 let response = match answering {
-                    Some(answering) => answering.await.map(Either::Left),
-                    None => too_many_headers(bounds.headers_max).map(Either::Right),
+                    Ok(answering) => answering.await.map(Either::Left),
+                    Err(refusal) => refusal.into_response().map(Either::Right),
                 };
                 Ok::<_, Infallible>(response.map(|body| Counted::new(body, in_flight)))
             }
@@ -229,6 +278,10 @@ impl<S: Service> Connection<S> {
                 served.connection().graceful_shutdown();
                 drop(timeout(GOODBYE_TIMEOUT, served).await);
             }
+            Some(Over::Way) => {
+                served.connection().graceful_shutdown();
+                drop(timeout(WAY_TIMEOUT, served).await);
+            }
             // What is in flight is finished, unless it is still on its way here.
             None => {
                 served.connection().graceful_shutdown();
@@ -241,10 +294,20 @@ impl<S: Service> Connection<S> {
     }
 }
 
-fn too_many_headers(headers_max: usize) -> Response<Body> {
-    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    let detail = format!("the request has more than {headers_max} headers");
-    Problem::new(status, detail).into_response()
+/// Says why a request is not looked at, if it is not.
+fn refusal<B>(request: &Request<B>, bounds: &Bounds, in_flight: &InFlight) -> Option<Problem> {
+    let headers_max = bounds.headers_max;
+    // HTTP/1 has been refused before, while it was read.
+    if request.headers().len() > headers_max {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        let detail = format!("the request has more than {headers_max} headers");
+        return Some(Problem::new(status, detail));
+    }
+    in_flight.is_one_too_many().then(|| {
+        let detail = "too many requests are not answered yet: ask again, or another node";
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        problem.with_retry_after(Duration::from_secs(1))
+    })
 }
 
 struct Door {
@@ -299,6 +362,8 @@ mod tests {
         header_bytes_max: 64 << 10,
         header_timeout: MUCH_LATER,
         idle_timeout: MUCH_LATER,
+        gives_way: false,
+        awaits_others: |_| false,
     };
 
     async fn start(bounds: Bounds) -> (SocketAddr, watch::Sender<bool>) {
@@ -376,6 +441,47 @@ mod tests {
         let (answer, took) = ended(address, REQUEST).await;
         assert!(answer.ends_with("hello"), "{answer}");
         assert!(took >= SOON * 4, "idle only from the answer on: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_ends_its_side_is_answered_unless_its_request_may_wait_for_others() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = || {
+            get(|| async {
+                sleep(SOON).await;
+                "hello"
+            })
+        };
+        let bounds = Bounds { awaits_others: |path| path == "/waits", ..ROOMY };
+        let (_stop, stopped) = watch::channel(false);
+        let never = get(std::future::pending::<&str>);
+        let router =
+            Router::new().route("/", slow()).route("/waits", slow()).route("/never", never);
+        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
+        // Nobody waits for ever for one that may have gone away.
+        for (path, answered) in [("/", true), ("/waits", false), ("/never", false)] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut rest = String::new();
+            timeout(MUCH_LATER, client.read_to_string(&mut rest)).await.unwrap().unwrap();
+            assert_eq!(rest.ends_with("hello"), answered, "{path}: {rest:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_beyond_the_most_of_a_listener_is_refused() {
+        let pulse = Arc::new(Pulse::new(Instant::now(), Arc::new(Requests::new(1))));
+        let request = Request::new(());
+        let (first, second) = (pulse.begin(false), pulse.begin(false));
+        assert!(refusal(&request, &ROOMY, &first).is_none());
+        let refused = refusal(&request, &ROOMY, &second).unwrap().into_response();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        drop((first, second));
+        assert!(!pulse.begin(false).is_one_too_many());
     }
 
     #[tokio::test]

@@ -9,12 +9,14 @@ use tollgate::{Acquisition, Attributes, CheckError, Cost, Limiter, Reservation, 
 use tollgate_config::Config;
 use tollgate_tower::{ClientIp, IpNet};
 
+use crate::arriving::Arriving;
 use crate::backend::Backend;
 use crate::denials::{Denials, Kind, too_late};
 use crate::edge::Edge;
 use crate::live::{Live, RulesInForce};
 use crate::metrics::{Certificates, Metrics};
 use crate::spans::Tracer;
+use crate::token_warnings::TokenWarnings;
 use crate::tokens::Tokens;
 use crate::unknown_domains::UnknownDomains;
 
@@ -24,6 +26,7 @@ pub(crate) struct App {
     pub(crate) limiter: Limiter,
     pub(crate) live: Arc<Live>,
     pub(crate) tokens: Tokens,
+    pub(crate) token_warnings: TokenWarnings,
     /// Whether only this machine, or those with a certificate, can reach the admin listener.
     pub(crate) admin_is_private: bool,
     /// Whether those who reach the admin listener have a certificate.
@@ -34,6 +37,10 @@ pub(crate) struct App {
     pub(crate) edge: Edge,
     /// The most bytes of the body of a call.
     pub(crate) body_bytes_max: usize,
+    /// What is on its way to the listeners for requests.
+    pub(crate) arriving: Arc<Arriving>,
+    /// What is on its way to the admin listener, which others cannot crowd out.
+    pub(crate) arriving_at_admin: Arc<Arriving>,
     pub(crate) metrics: Metrics,
     pub(crate) hints: Hints,
     pub(crate) denials: Denials,
@@ -80,6 +87,7 @@ impl App {
             limiter,
             live,
             tokens,
+            token_warnings: TokenWarnings::default(),
             admin_is_private: admin_has_mtls || config.listen.admin.ip().is_loopback(),
             admin_has_mtls,
             backend,
@@ -87,6 +95,8 @@ impl App {
             trusted_proxies,
             edge: Edge::new(config),
             body_bytes_max: config.listen.limits.body_bytes_max,
+            arriving: Arc::default(),
+            arriving_at_admin: Arc::default(),
             metrics,
             hints: Hints::default(),
             denials: Denials::new(config.log.keys),

@@ -2,69 +2,115 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ::http::Version;
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
+
+use crate::arriving::{Arriving, Share};
 
 /// Why a body was not received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     TooLarge,
     TooSlow,
+    /// Too much of too many requests is on its way.
+    NoRoom,
     BrokenOff,
 }
 
-/// Receives a body of at most `len_max` bytes within `limit`.
+/// Receives a body of at most `len_max` bytes within `limit`. One that does not come with its head has to
+/// find room among those that are `arriving`, with `held_len` bytes that are held meanwhile.
 pub(crate) async fn receive(
-    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    mut body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
     len_max: usize,
     limit: Duration,
+    version: Version,
+    arriving: &Arc<Arriving>,
+    held_len: impl FnOnce() -> usize,
 ) -> Result<Bytes, Lost> {
     // A length that is announced is refused before anything is read.
     if body.size_hint().lower() > len_max as u64 {
         return Err(Lost::TooLarge);
     }
-    in_time(collect(body, len_max), limit).await.unwrap_or(Err(Lost::TooSlow))
-}
-
-async fn collect(
-    mut body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
-    len_max: usize,
-) -> Result<Bytes, Lost> {
-    // As a rule there is one piece, which is taken as it is.
-    let (mut first, mut all) = (Bytes::new(), Vec::new());
-    while !body.is_end_stream()
-        && let Some(frame) = body.frame().await
-    {
-        let frame = frame.map_err(|_| Lost::BrokenOff)?;
-        let Ok(piece) = frame.into_data() else { continue };
-        if first.len().max(all.len()) + piece.len() > len_max {
-            return Err(Lost::TooLarge);
-        }
-        if first.is_empty() {
-            first = piece;
-            continue;
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&first);
-        }
-        all.extend_from_slice(&piece);
+    let mut collected = Collected::default();
+    if let Some(early) = early(collected.collect(&mut body, len_max, None)).await {
+        early?;
+        return Ok(collected.into_bytes());
     }
-    Ok(if all.is_empty() { first } else { all.into() })
+    let held_len = held_len() + collected.len();
+    let mut share = arriving.begin(version, held_len).ok_or(Lost::NoRoom)?;
+    match timeout(limit, collected.collect(&mut body, len_max, Some(&mut share))).await {
+        Ok(Ok(())) => Ok(collected.into_bytes()),
+        Ok(Err(lost)) => Err(lost),
+        Err(_) => Err(Lost::TooSlow),
+    }
 }
 
-/// Waits for a future for at most so long.
-///
-/// A timer takes a lock when it is set and when it is not needed any more. So it is set only if the
-/// future is not done when it is polled for a second time, before which its connection has been read.
-async fn in_time<F: Future>(future: F, limit: Duration) -> Option<F::Output> {
+/// What has come of a body. As a rule there is one piece, which is taken as it is.
+#[derive(Default)]
+struct Collected {
+    first: Bytes,
+    all: Vec<u8>,
+}
+
+impl Collected {
+    fn len(&self) -> usize {
+        self.first.len().max(self.all.len())
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.into() }
+    }
+
+    /// Takes in what comes, until the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// What has come stays, and the rest can be collected later.
+    async fn collect(
+        &mut self,
+        body: &mut (impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin),
+        len_max: usize,
+        mut share: Option<&mut Share>,
+    ) -> Result<(), Lost> {
+        while !body.is_end_stream()
+            && let Some(frame) = body.frame().await
+        {
+            let frame = frame.map_err(|_| Lost::BrokenOff)?;
+            let Ok(piece) = frame.into_data() else { continue };
+            if self.len() + piece.len() > len_max {
+                return Err(Lost::TooLarge);
+            }
+            if let Some(share) = &mut share
+                && !share.grow(piece.len())
+            {
+                return Err(Lost::NoRoom);
+            }
+            if self.first.is_empty() {
+                self.first = piece;
+                continue;
+            }
+            if self.all.is_empty() {
+                self.all.extend_from_slice(&self.first);
+            }
+            self.all.extend_from_slice(&piece);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for a future until it has been polled for a second time, before which its connection has been
+/// read. A timer takes a lock when it is set and when it is not needed any more, so none is set before.
+async fn early<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut is_first = true;
-    let early = poll_fn(|cx| match future.as_mut().poll(cx) {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if is_first => {
             is_first = false;
@@ -72,11 +118,8 @@ async fn in_time<F: Future>(future: F, limit: Duration) -> Option<F::Output> {
             Poll::Pending
         }
         Poll::Pending => Poll::Ready(None),
-    });
-    match early.await {
-        Some(output) => Some(output),
-        None => timeout(limit, future).await.ok(),
-    }
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -94,6 +137,10 @@ mod tests {
         Body::from_stream(stream::iter(pieces))
     }
 
+    async fn taken(body: Body) -> Result<Bytes, Lost> {
+        receive(body, 4, LIMIT, Version::HTTP_2, &Arc::default(), || 0).await
+    }
+
     #[tokio::test]
     async fn a_body_may_come_in_pieces_and_be_as_long_as_is_said() {
         for (body, received) in [
@@ -106,10 +153,10 @@ mod tests {
             (pieces(&["ab", "c", "de"]), Err(Lost::TooLarge)),
             (pieces(&["abcde"]), Err(Lost::TooLarge)),
         ] {
-            assert_eq!(receive(body, 4, LIMIT).await, received.map(Bytes::from));
+            assert_eq!(taken(body).await, received.map(Bytes::from));
         }
         let broken = stream::iter([Ok("ab"), Err(std::io::Error::other("gone"))]);
-        assert_eq!(receive(Body::from_stream(broken), 4, LIMIT).await, Err(Lost::BrokenOff));
+        assert_eq!(taken(Body::from_stream(broken)).await, Err(Lost::BrokenOff));
     }
 
     #[tokio::test(start_paused = true)]
@@ -117,7 +164,30 @@ mod tests {
         let begun = stream::iter([std::io::Result::Ok("{")]);
         let body = Body::from_stream(begun.chain(stream::pending()));
         let start = tokio::time::Instant::now();
-        assert_eq!(receive(body, 4, LIMIT).await, Err(Lost::TooSlow));
+        assert_eq!(taken(body).await, Err(Lost::TooSlow));
         assert_eq!(start.elapsed(), LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_with_its_head_needs_room() {
+        let begun = || stream::iter([std::io::Result::Ok("{")]).chain(stream::pending());
+        let full = Arc::new(Arriving::new(0));
+        let body = Body::from_stream(begun());
+        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &full, || 0).await, Err(Lost::NoRoom));
+        assert_eq!(
+            receive(pieces(&["{", "}"]), 4, LIMIT, Version::HTTP_2, &full, || 0).await,
+            Ok("{}".into())
+        );
+
+        // The room for one request and ten bytes: seven of headers, and then three of a body.
+        let some = Arc::new(Arriving::new((12 << 10) + 10));
+        let dripping = stream::iter(["a", "b", "c", "d"]).then(|piece| async move {
+            tokio::time::sleep(LIMIT / 10).await;
+            std::io::Result::Ok(piece)
+        });
+        let body = Body::from_stream(Box::pin(dripping));
+        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &some, || 7).await, Err(Lost::NoRoom));
+        let body = Body::from_stream(begun());
+        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &some, || 9).await, Err(Lost::TooSlow));
     }
 }

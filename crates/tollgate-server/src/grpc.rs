@@ -12,7 +12,7 @@ use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::{BoxError, Router};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Frame, Incoming};
 use tokio::time::timeout;
 use tollgate::{CheckError, Part, Verdict};
@@ -23,16 +23,23 @@ use tonic::{Code, Status};
 
 use crate::accept::{Service, route};
 use crate::app::App;
+use crate::arriving::Arriving;
 use crate::body::{Lost, receive};
 use crate::denials::Kind;
 use crate::metrics::Listener;
 
 /// How long a request may take to arrive and to be answered. The store has its own, shorter
 /// deadline, so this one ends those who do not send what they began.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
+
+/// The most bytes that a health check or a reflection of services may send.
+const OTHER_LEN_MAX: usize = 8 << 10;
+
+/// What tonic takes for such a call beside what it sends.
+const OTHER_BYTES: usize = 20 << 10;
 
 /// The bytes before a message: whether it is compressed, and its length.
 const PREFIX_LEN: usize = 5;
@@ -53,6 +60,7 @@ pub(crate) async fn service(
         limiter,
         request_len_max,
         router: routes.prepare().into_axum_router(),
+        others: Arc::default(),
     });
     let service = move |request, peer| {
         let grpc = Arc::clone(&grpc);
@@ -68,6 +76,8 @@ struct Grpc {
     /// The most bytes of the message of a request.
     request_len_max: usize,
     router: Router,
+    /// The calls of other methods.
+    others: Arc<Arriving>,
 }
 
 /// What is judged at once, or what the router answers.
@@ -90,19 +100,28 @@ impl Grpc {
     }
 
     async fn judge(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
-        if !is_plain_call(&request) {
-            // Boxed, so that a plain call is not moved about with room for it.
-            return Box::pin(self.route(request, peer)).await.map(Either::Right);
+        if request.uri().path() != RateLimiter::PATH {
+            // Boxed, so that a call is not moved about with room for it.
+            return Box::pin(self.route_other(request, peer)).await.map(Either::Right);
         }
+        let is_plain = is_plain_call(&request);
         let patience = request.headers().get("grpc-timeout");
         let patience =
             patience.and_then(|timeout| tollgate_envoy::patience(timeout.to_str().ok()?));
         let (head, body) = request.into_parts();
-        let body = match receive(body, self.request_len_max + PREFIX_LEN, REQUEST_TIMEOUT).await {
+        let received = receive(
+            body,
+            self.request_len_max + PREFIX_LEN,
+            REQUEST_TIMEOUT,
+            head.version,
+            &self.app.arriving,
+            || header_bytes(&head.headers),
+        );
+        let body = match received.await {
             Ok(body) => body,
             Err(lost) => return self.refused(lost).into_http().map(Either::Right),
         };
-        let Some(message) = message(&body) else {
+        let Some(message) = message(&body).filter(|_| is_plain) else {
             let request = Request::from_parts(head, Full::new(body));
             return Box::pin(self.route(request, peer)).await.map(Either::Right);
         };
@@ -111,6 +130,24 @@ impl Grpc {
             Ok(answer) => replied(answer),
             Err(status) => status.into_http().map(Either::Right),
         }
+    }
+
+    /// Answers health checks and reflection, which may last. Each counts as the most that it may send
+    /// for as long as it does.
+    async fn route_other(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let held_len = header_bytes(request.headers()) + OTHER_LEN_MAX + OTHER_BYTES;
+        let Some(share) = self.others.begin(request.version(), held_len) else {
+            return self.refused(Lost::NoRoom).into_http();
+        };
+        let request = request.map(|body| Limited::new(body, OTHER_LEN_MAX));
+        let response = self.route(request, peer).await;
+        // The closure holds the share until the body is dropped.
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _held = &share;
+                frame
+            }))
+        })
     }
 
     /// Answers by tonic, which knows all that gRPC can be.
@@ -135,19 +172,25 @@ impl Grpc {
                 "the request took longer than {} s",
                 REQUEST_TIMEOUT.as_secs()
             )),
+            Lost::NoRoom => Status::resource_exhausted(
+                "too many requests have begun and not ended: send the message with the headers",
+            ),
             Lost::BrokenOff => Status::cancelled("the request broke off"),
         }
     }
 }
 
-/// Tells whether Envoy asks to be told whether a request may pass, and nothing is compressed.
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// Tells whether a call is as Envoy makes it, and nothing is compressed.
 fn is_plain_call(request: &Request<Incoming>) -> bool {
     let headers = request.headers();
     let is_protobuf = headers.get(CONTENT_TYPE).is_some_and(|content_type| {
         matches!(content_type.as_bytes(), b"application/grpc" | b"application/grpc+proto")
     });
-    request.uri().path() == RateLimiter::PATH
-        && request.method() == Method::POST
+    request.method() == Method::POST
         && request.version() == Version::HTTP_2
         && is_protobuf
         && !headers.contains_key("grpc-encoding")

@@ -52,6 +52,11 @@ pub(crate) fn service(app: &Arc<App>) -> impl Service {
     }
 }
 
+/// Tells whether a request of that path may wait for what others give back.
+pub(crate) fn awaits_others(path: &str) -> bool {
+    path == ACQUIRE.0
+}
+
 fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route(CHECK.0, post(api::check::<Body>))

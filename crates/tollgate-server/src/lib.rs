@@ -54,6 +54,7 @@ mod admin;
 mod admin_client;
 mod answer;
 mod app;
+mod arriving;
 mod backend;
 mod body;
 mod client;
@@ -64,6 +65,7 @@ mod grpc;
 mod http;
 mod live;
 mod metrics;
+mod open_files;
 mod redis_access;
 mod reload;
 mod rules_status;
@@ -74,6 +76,7 @@ mod spans;
 #[path = "no_spans.rs"]
 mod spans;
 mod tls;
+mod token_warnings;
 mod tokens;
 mod unknown_domains;
 

@@ -2,6 +2,7 @@
 //!
 //! Labels hold names from the rules and words of this crate, never anything a caller sends (G9).
 
+mod admin_refusals;
 mod certificates;
 mod decisions;
 mod durations;
@@ -25,6 +26,7 @@ use tollgate::{
     Acquisition, CheckError, Limiter, MemoryStore, Rule, RuleSet, StoreErrorKind, Verdict,
 };
 
+use self::admin_refusals::AdminRefusals;
 use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::in_flight::Listeners;
@@ -33,6 +35,7 @@ use self::requests::Requests;
 use self::script_time::ScriptTimes;
 use self::store_state::StoreState;
 
+pub(crate) use self::admin_refusals::AdminRefusal;
 pub(crate) use self::certificates::Certificates;
 pub(crate) use self::in_flight::{InFlight, Listener};
 
@@ -47,6 +50,7 @@ pub(crate) struct Metrics {
     store_errors: Family<StoreErrorLabels, Counter>,
     script_times: Option<ScriptTimes>,
     unknown_domains: Counter,
+    admin_refusals: AdminRefusals,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,6 +131,7 @@ impl Metrics {
         if let Some(script_times) = &script_times {
             registry.register_collector(Box::new(script_times.clone()));
         }
+        let admin_refusals = AdminRefusals::new(&mut registry);
         let renewal = Renewal::default();
         Self {
             registry,
@@ -138,6 +143,7 @@ impl Metrics {
             store_errors,
             script_times,
             unknown_domains,
+            admin_refusals,
         }
     }
 
@@ -213,6 +219,11 @@ impl Metrics {
     /// Counts a request whose domain nobody knows.
     pub(crate) fn count_unknown_domain(&self) {
         self.unknown_domains.inc();
+    }
+
+    /// Counts a request that the admin listener refused for its token.
+    pub(crate) fn count_refused_admin(&self, reason: AdminRefusal) {
+        self.admin_refusals.count(reason);
     }
 
     /// Writes all metrics.

@@ -24,7 +24,7 @@ use crate::reload::{self, Reload};
 use crate::spans::{self, Exporting};
 use crate::tls::ListenerTls;
 use crate::tokens::Tokens;
-use crate::{accept, admin, grpc, http, live};
+use crate::{accept, admin, grpc, http, live, open_files};
 
 /// How long requests in flight may take to finish once the service stops, unless set otherwise.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,6 +100,7 @@ impl Server {
         backend: Backend,
         live: Live,
     ) -> Result<Self, ServeError> {
+        open_files::raise(config);
         let tokens = Tokens::new(&config.admin_tokens)?;
         let tls = [
             tls("http", config.tls.http.as_ref())?,
@@ -204,11 +205,12 @@ impl Server {
             ..
         } = self;
         let (bounds, admin_bounds) = (Bounds::of(&limits), Bounds::of_admin(&limits));
+        let http_bounds = Bounds { awaits_others: http::awaits_others, ..bounds };
         let (stop_exporting, stopped) = oneshot::channel::<()>();
         let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::service(&app), bounds, http_tls);
+        let (stop_http, http) = spawn(http, http::service(&app), http_bounds, http_tls);
         let (service, health) = grpc::service(&app, envoy, limits.body_bytes_max).await;
         let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, service, bounds, grpc_tls)).unzip();
         let service = accept::routed(admin::router(&app));

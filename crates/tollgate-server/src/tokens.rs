@@ -33,6 +33,15 @@ pub(crate) struct Bearer {
     pub(crate) scope: Scope,
 }
 
+/// What a request shows of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Nothing,
+    /// A token that nobody has.
+    Unknown,
+    TokenOf(Bearer),
+}
+
 impl Tokens {
     /// Reads the tokens.
     pub(crate) fn new(tokens: &[AdminToken]) -> Result<Self, ServeError> {
@@ -55,8 +64,8 @@ impl Tokens {
     }
 
     /// Returns whose token a request shows. Every token is compared, in constant time.
-    pub(crate) fn bearer(&self, headers: &HeaderMap) -> Option<Bearer> {
-        let shown = headers.get(AUTHORIZATION).and_then(token)?;
+    pub(crate) fn shown(&self, headers: &HeaderMap) -> Shown {
+        let Some(shown) = headers.get(AUTHORIZATION).and_then(token) else { return Shown::Nothing };
         let shown = Sha256::digest(shown);
         let mut found: Option<&Token> = None;
         for token in &self.0 {
@@ -69,7 +78,10 @@ impl Tokens {
                 found = Some(token);
             }
         }
-        found.map(|token| Bearer { name: token.name.clone(), scope: token.scope })
+        match found {
+            Some(token) => Shown::TokenOf(Bearer { name: token.name.clone(), scope: token.scope }),
+            None => Shown::Unknown,
+        }
     }
 
     /// Reads the files again. A token whose file cannot be read stays what it was.
@@ -116,10 +128,11 @@ fn in_file(path: &Path) -> Result<[u8; 32], String> {
     Ok(Sha256::digest(text).into())
 }
 
-/// Returns what stands behind `Bearer `.
+/// Returns what stands behind `Bearer `, if anything does.
 fn token(value: &HeaderValue) -> Option<&[u8]> {
     let (scheme, token) = value.as_bytes().split_at_checked(b"bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
 }
 
 impl fmt::Debug for Token {

@@ -1,5 +1,6 @@
 //! What a connection is doing, and since when.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +10,26 @@ use std::time::Duration;
 use axum::body::HttpBody;
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::requests::Requests;
 
 /// What the client of one connection was last heard of.
 #[derive(Debug)]
-pub(super) struct Pulse(Mutex<State>);
+pub(super) struct Pulse {
+    state: Mutex<State>,
+    /// Of all connections of the listener.
+    requests: Arc<Requests>,
+    way: Notify,
+}
 
 #[derive(Debug)]
 struct State {
     in_flight: usize,
+    /// Whether a request in flight may wait for what others give back.
+    awaits_others: bool,
+    gives_way: bool,
     /// Whether a request has begun to arrive.
     has_head: bool,
     /// `None` until the first bytes tell.
@@ -33,21 +45,51 @@ pub(super) enum Over {
     Head,
     /// It asks nothing.
     Idle,
+    /// It asks nothing, and another has no place.
+    Way,
 }
 
 impl Pulse {
-    pub(super) const fn new(now: Instant) -> Self {
-        let state = State { in_flight: 0, has_head: false, is_http2: None, since: now };
-        Self(Mutex::new(state))
+    pub(super) fn new(now: Instant, requests: Arc<Requests>) -> Self {
+        let state = State {
+            in_flight: 0,
+            awaits_others: false,
+            gives_way: false,
+            has_head: false,
+            is_http2: None,
+            since: now,
+        };
+        Self { state: Mutex::new(state), requests, way: Notify::new() }
     }
 
     /// Takes note of a request, until what is returned is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    pub(super) fn begin(self: &Arc<Self>, awaits_others: bool) -> InFlight {
+        let is_one_too_many = self.requests.begin();
         let mut state = self.state();
         state.in_flight += 1;
+        state.awaits_others = awaits_others;
         state.has_head = false;
         drop(state);
-        InFlight(Arc::clone(self))
+        InFlight { of: Arc::clone(self), is_one_too_many }
+    }
+
+    /// Returns since when nothing is in flight, unless something is or the connection gives way already.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state();
+        (state.in_flight == 0 && !state.gives_way).then_some(state.since)
+    }
+
+    /// Ends the connection for the sake of another.
+    pub(super) fn make_way(&self) {
+        self.state().gives_way = true;
+        self.way.notify_one();
+    }
+
+    /// Tells whether the client, which sends no more, may still take an answer. One that has gone away
+    /// looks the same, so it has none to what may wait for others.
+    fn may_take_answer(&self) -> bool {
+        let state = self.state();
+        state.in_flight > 0 && state.is_http2 == Some(false) && !state.awaits_others
     }
 
     /// Takes note of bytes. On HTTP/2 they need not be of a request, such as those of a ping, and
@@ -62,7 +104,7 @@ impl Pulse {
     }
 
     /// Is done once the head of a request has taken longer than `header_timeout`, or the connection
-    /// has been idle for `idle_timeout`.
+    /// has been idle for `idle_timeout`, or gives way.
     pub(super) async fn over(&self, header_timeout: Duration, idle_timeout: Duration) -> Over {
         loop {
             let (due, now) = (self.due(header_timeout, idle_timeout), Instant::now());
@@ -74,7 +116,10 @@ impl Pulse {
                 }
                 next = next.min(at);
             }
-            sleep_until(next).await;
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.way.notified() => return Over::Way,
+            }
         }
     }
 
@@ -89,17 +134,28 @@ impl Pulse {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that holds the lock can leave the state half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that has arrived and whose answer has not been sent.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<Pulse>);
+pub(super) struct InFlight {
+    of: Arc<Pulse>,
+    is_one_too_many: bool,
+}
+
+impl InFlight {
+    /// Tells whether the listener had as many in flight as it grants.
+    pub(super) const fn is_one_too_many(&self) -> bool {
+        self.is_one_too_many
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        self.of.requests.end();
+        let mut state = self.of.state();
         state.in_flight -= 1;
         if state.in_flight == 0 {
             state.since = Instant::now();
@@ -139,15 +195,33 @@ impl<B: HttpBody + Unpin> HttpBody for Counted<B> {
     }
 }
 
+/// How long the end of what a client sends is held back while it may still take an answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A stream whose incoming bytes a [`Pulse`] hears of.
+///
+/// A client may send a whole request and end its side at once. Hyper takes that end for that of the
+/// connection, so it comes to know of it only after the answer.
 pub(super) struct Heard<S> {
     stream: S,
     pulse: Arc<Pulse>,
+    /// Until when the end of the stream is held back, once it was read.
+    ended: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Heard<S> {
     pub(super) const fn new(stream: S, pulse: Arc<Pulse>) -> Self {
-        Self { stream, pulse }
+        Self { stream, pulse, ended: None }
+    }
+}
+
+impl<S> Heard<S> {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.pulse.may_take_answer() {
+            return Poll::Ready(());
+        }
+        let ended = self.ended.get_or_insert_with(|| Box::pin(sleep(ANSWER_PATIENCE)));
+        ended.as_mut().poll(context)
     }
 }
 
@@ -157,11 +231,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.ended.is_some() {
+            return self.poll_end(context).map(Ok);
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let bytes = &buffer.filled()[before..];
         if !bytes.is_empty() {
             self.pulse.heard(bytes);
+        } else if matches!(read, Poll::Ready(Ok(()))) && buffer.remaining() > 0 {
+            return self.poll_end(context).map(Ok);
         }
         read
     }

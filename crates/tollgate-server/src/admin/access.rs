@@ -1,17 +1,20 @@
 //! Who may ask what on the admin listener.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::http::header::{HOST, WWW_AUTHENTICATE};
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tollgate_config::Scope;
 
 use crate::app::App;
 use crate::http::Problem;
+use crate::metrics::AdminRefusal;
+use crate::tokens::Shown;
 
 /// Lets a request through that may be made, and tells the handler who makes it.
 pub(super) async fn check(
@@ -32,16 +35,26 @@ pub(super) async fn check(
         }
         return next.run(request).await;
     }
-    match app.tokens.bearer(request.headers()) {
-        Some(bearer) if bearer.scope >= needed => {
+    match app.tokens.shown(request.headers()) {
+        Shown::TokenOf(bearer) if bearer.scope >= needed => {
             request.extensions_mut().insert(bearer);
             next.run(request).await
         }
-        Some(_) => {
+        Shown::TokenOf(_) => {
+            app.metrics.count_refused_admin(AdminRefusal::Scope);
             let detail = "this token may read only: show one of scope `write`";
             challenged(StatusCode::FORBIDDEN, detail, "Bearer error=\"insufficient_scope\"")
         }
-        None => {
+        Shown::Unknown => {
+            app.metrics.count_refused_admin(AdminRefusal::UnknownToken);
+            let peer = request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
+            app.token_warnings.tell(peer, Instant::now());
+            let detail = "this token is unknown: show one of `admin_tokens`; one in a file is read \
+                          again within 10 s of a change";
+            challenged(StatusCode::UNAUTHORIZED, detail, "Bearer error=\"invalid_token\"")
+        }
+        Shown::Nothing => {
+            app.metrics.count_refused_admin(AdminRefusal::NoToken);
             let detail = "show a token: `Authorization: Bearer TOKEN`, one of `admin_tokens`";
             challenged(StatusCode::UNAUTHORIZED, detail, "Bearer realm=\"tollgate admin\"")
         }

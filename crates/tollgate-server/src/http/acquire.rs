@@ -42,7 +42,7 @@ pub(crate) async fn acquire(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let AcquireRequest { request, max_wait } = read(&app, request.into_body()).await?;
+    let AcquireRequest { request, max_wait } = read(&app, request).await?;
     let ApiRequest { attributes, cost } = request;
     let acquisition = tokio::select! {
         acquired = app.acquire(&attributes, cost.unwrap_or_default(), max_wait) => acquired?,
@@ -67,7 +67,7 @@ pub(crate) async fn renew(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let LeaseRequest { lease } = read(&app, request.into_body()).await?;
+    let LeaseRequest { lease } = read(&app, request).await?;
     let renewed = app.limiter.renew(&lease).await.map_err(|error| app.failed(error));
     renewed.map_err(|error| Problem::of_hold(error, "lease_id"))?;
     Ok(json(StatusCode::OK, json_headers(), &Renewed { renewed: true }))
@@ -77,7 +77,7 @@ pub(crate) async fn release(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let LeaseRequest { lease } = read(&app, request.into_body()).await?;
+    let LeaseRequest { lease } = read(&app, request).await?;
     app.limiter.release(&lease).await.map_err(|error| app.failed(error))?;
     Ok(json(StatusCode::OK, json_headers(), &Released { released: true }))
 }

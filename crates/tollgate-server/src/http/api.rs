@@ -21,7 +21,7 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
     let accepts_problem = accepts_problem(request.headers());
-    let ApiRequest { attributes, cost } = read(&app, request.into_body()).await?;
+    let ApiRequest { attributes, cost } = read(&app, request).await?;
     let verdict = app.check(&attributes, cost.unwrap_or_default()).await?;
     if accepts_problem && !verdict.is_allowed() {
         return Ok(problem(&app.edge, verdict));
@@ -33,7 +33,7 @@ pub(crate) async fn peek(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ApiRequest { attributes, cost } = read(&app, request.into_body()).await?;
+    let ApiRequest { attributes, cost } = read(&app, request).await?;
     let peeked = app.limiter.peek_n(&attributes, cost.unwrap_or(Cost::ZERO)).await;
     Ok(told(&app.edge, &app.answered(peeked)?))
 }
@@ -42,7 +42,7 @@ pub(crate) async fn refund(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let RefundRequest { request, id } = read(&app, request.into_body()).await?;
+    let RefundRequest { request, id } = read(&app, request).await?;
     let ApiRequest { attributes, cost } = request;
     let cost = cost.unwrap_or_default();
     let refunded = match id {
@@ -56,7 +56,7 @@ pub(crate) async fn reset(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ApiRequest { attributes, .. } = read(&app, request.into_body()).await?;
+    let ApiRequest { attributes, .. } = read(&app, request).await?;
     let reset = app.limiter.reset(&attributes).await;
     Ok(told(&app.edge, &app.answered(reset)?))
 }

@@ -1,9 +1,10 @@
 //! How a body is received and an answer is written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderValue, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
@@ -13,6 +14,7 @@ use tollgate_tower::{DenialResponse, Rejection};
 
 use crate::answer::Answer;
 use crate::app::App;
+use crate::arriving::Arriving;
 use crate::body::{self, Lost};
 use crate::edge::Edge;
 use crate::http::problem::Problem;
@@ -21,7 +23,10 @@ use crate::http::request::Call;
 const PROBLEM: &str = "application/problem+json";
 
 /// How long a body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a caller had better wait for whose body there is no room.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Room for all headers of an answer, those included that are added below: a map that grows is
 /// hashed anew.
@@ -33,17 +38,21 @@ const ANSWER_LEN: usize = 512;
 /// Reads what a call is asked.
 pub(super) async fn read<C: Call>(
     app: &App,
-    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    request: Request<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin>,
 ) -> Result<C, Problem> {
-    Ok(C::parse(&receive(body, app.body_bytes_max).await?)?)
+    Ok(C::parse(&receive(request, app.body_bytes_max, &app.arriving).await?)?)
 }
 
-/// Receives a body of at most `len_max` bytes, in time.
+/// Receives the body of a request, of at most `len_max` bytes, in time.
 pub(crate) async fn receive(
-    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    request: Request<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin>,
     len_max: usize,
+    arriving: &Arc<Arriving>,
 ) -> Result<Bytes, Problem> {
-    body::receive(body, len_max, BODY_TIMEOUT).await.map_err(|lost| match lost {
+    // The head of the request is not held meanwhile.
+    let (version, body) = (request.version(), request.into_body());
+    let received = body::receive(body, len_max, BODY_TIMEOUT, version, arriving, || 0).await;
+    received.map_err(|lost| match lost {
         Lost::TooLarge => {
             let detail = format!("the body is larger than {len_max} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
@@ -52,6 +61,11 @@ pub(crate) async fn receive(
             let detail = format!("the body took longer than {} s", BODY_TIMEOUT.as_secs());
             Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
         }
+        Lost::NoRoom => Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many requests have begun and not arrived: send the body with the head",
+        )
+        .with_retry_after(NO_ROOM_WAIT),
         Lost::BrokenOff => Problem::new(StatusCode::BAD_REQUEST, "the body broke off"),
     })
 }

@@ -26,7 +26,7 @@ pub(crate) async fn reserve(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ReserveRequest { request, ttl } = read(&app, request.into_body()).await?;
+    let ReserveRequest { request, ttl } = read(&app, request).await?;
     let ApiRequest { attributes, cost } = request;
     let reservation = app.reserve(&attributes, cost.unwrap_or_default(), ttl).await?;
     let verdict = reservation.verdict().clone();
@@ -42,7 +42,7 @@ pub(crate) async fn commit(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let CommitRequest { reservation, cost, attributes } = read(&app, request.into_body()).await?;
+    let CommitRequest { reservation, cost, attributes } = read(&app, request).await?;
     settled(&app, app.limiter.commit_with(&reservation, &attributes, cost).await)
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let CancelRequest { reservation } = read(&app, request.into_body()).await?;
+    let CancelRequest { reservation } = read(&app, request).await?;
     settled(&app, app.limiter.cancel(&reservation).await)
 }
 

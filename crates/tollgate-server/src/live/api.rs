@@ -76,7 +76,7 @@ async fn push(
                       /v1/rules, `If-Match: *` for any, `If-None-Match: *` for none";
         Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
     })?;
-    let text = receive(request.into_body(), Config::SIZE_MAX).await?;
+    let text = receive(request, Config::SIZE_MAX, &app.arriving_at_admin).await?;
     app.live.replace(text.to_vec(), &expected, Origin::Push, name(bearer.as_ref())).await?;
     Ok(shown(&app.live))
 }
@@ -96,7 +96,7 @@ async fn roll_back(
             "send `Content-Type: application/json` and a body such as {} or {\"id\":\"ID\"}";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    let body = receive(request.into_body(), 1_024).await?;
+    let body = receive(request, 1_024, &app.arriving_at_admin).await?;
     // A body that was lost on the way must not change anything.
     let RollbackTo { id } = serde_json::from_slice(&body).map_err(|error| {
         let detail = format!("the body is neither {{}} nor {{\"id\":\"ID\"}}: {error}");

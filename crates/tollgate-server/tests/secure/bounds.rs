@@ -22,6 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 const SOON: Duration = Duration::from_millis(100);
 
+/// How long an orchestrator waits for a probe as a rule.
+const ONE_PROBE: Duration = Duration::from_secs(1);
+
+const KEPT_ALIVE: &[u8] = b"GET /v1/auth HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// What HTTP/2 begins with.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
 const RULES: &str = "rules: [{ name: per-account, key: account, limit: 2/day }]";
 
 async fn status(service: &Service, head: &[u8]) -> Option<String> {
@@ -148,24 +156,41 @@ async fn a_body_has_as_many_bytes_as_configured_over_http_and_grpc() {
 
 #[tokio::test]
 async fn each_listener_has_as_many_connections_as_configured() {
-    let service = granting("connections_max: 2, admin_connections_max: 1").await;
-    for (address, most, path) in [(service.http, 2, "/v1/auth"), (service.admin, 1, "/healthz")] {
-        let mut held = Vec::new();
-        for _ in 0..most {
-            let mut connection = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-            connection.write_all(request.as_bytes()).await.unwrap();
-            assert_ne!(connection.read(&mut [0; 1_024]).await.unwrap(), 0);
+    let service = granting("connections_max: 2").await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut connection = TcpStream::connect(service.http).await.unwrap();
+        connection.write_all(KEPT_ALIVE).await.unwrap();
+        assert_ne!(connection.read(&mut [0; 1_024]).await.unwrap(), 0);
+        held.push(connection);
+    }
+    let mut further = TcpStream::connect(service.http).await.unwrap();
+    further.write_all(&head("GET", "/v1/auth", &[], 0)).await.unwrap();
+    let mut reply = Vec::new();
+    let mut answer = Box::pin(further.read_to_end(&mut reply));
+    assert!(timeout(SOON, &mut answer).await.is_err(), "it waits for a place");
+    drop(held.pop());
+    assert_ne!(timeout(PATIENCE, answer).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn who_holds_all_connections_of_the_admin_listener_does_not_keep_a_probe_out() {
+    let service = granting("admin_connections_max: 8").await;
+    let mut held = Vec::new();
+    // Without a word, in a head, before and after a request, and over HTTP/2.
+    for begun in [&b""[..], b"GET /healthz HTTP/1.1\r\nhost:", KEPT_ALIVE, HTTP2] {
+        for _ in 0..4 {
+            let mut connection = TcpStream::connect(service.admin).await.unwrap();
+            connection.write_all(begun).await.unwrap();
             held.push(connection);
         }
-        let mut further = TcpStream::connect(address).await.unwrap();
-        further.write_all(&head("GET", path, &[], 0)).await.unwrap();
-        let mut reply = Vec::new();
-        let mut answer = Box::pin(further.read_to_end(&mut reply));
-        assert!(timeout(SOON, &mut answer).await.is_err(), "it waits for a place");
-        drop(held.pop());
-        assert_ne!(timeout(PATIENCE, answer).await.unwrap().unwrap(), 0);
     }
+    for _ in 0..20 {
+        let answer = timeout(ONE_PROBE, service.admin("/healthz")).await;
+        assert_eq!(answer.expect("a probe waits for 1 s at most").status, 200);
+    }
+    // The first has waited for the longest, and so has gone.
+    assert_eq!(timeout(PATIENCE, held[0].read(&mut [0; 8])).await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]
@@ -176,8 +201,7 @@ async fn slow_heads_and_idle_connections_end_when_configured() {
         assert!((300..1_000).contains(&slow), "{slow} ms");
         assert!(lasted(address, b"").await >= 1_000);
     }
-    let kept_alive = b"GET /v1/auth HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    assert!(lasted(service.http, kept_alive).await >= 1_000);
+    assert!(lasted(service.http, KEPT_ALIVE).await >= 1_000);
 }
 
 #[tokio::test]

@@ -15,11 +15,11 @@ const RULES: &str = "rules: [{ name: per-account, key: account, limit: 2/day }]"
 
 /// Collects what is logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Takes every line that this thread logs, until the guard is dropped.
-    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+    pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let writer = self.clone();
         let lines = tracing_subscriber::fmt()
             .with_max_level(Level::DEBUG)
@@ -29,7 +29,7 @@ impl Log {
         tracing::subscriber::set_default(lines)
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 use tollgate_server::{Reload, Server};
 
+use crate::log::Log;
 use crate::support::{Reply, Service, parse, request};
 
 const READER: &str = "reader-0123456789abcdef";
@@ -66,7 +67,7 @@ async fn each_scope_may_do_what_it_says() {
 #[tokio::test]
 async fn what_is_not_a_token_is_told_how_to_show_one() {
     let (_folder, service, _reload) = guarded().await;
-    for value in ["", "Bearer", "Bearer ", "Basic eDp5", &format!("Bearer {READER}x"), READER] {
+    for value in ["", "Bearer", "Bearer ", "Basic eDp5", READER] {
         let headers = [("authorization", value.as_bytes())];
         let reply = request(service.admin, "GET", "/metrics", &headers, b"").await;
         assert_eq!(reply.status, 401, "{value}");
@@ -78,6 +79,34 @@ async fn what_is_not_a_token_is_told_how_to_show_one() {
     }
     // The check API asks for none.
     assert_eq!(service.post("/v1/check", r#"{"attributes":{"ip":"1.2.3.4"}}"#).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_unknown_token_is_told_apart_from_none_counted_and_logged_without_it() {
+    let log = Log::default();
+    // All tasks of this runtime run on this thread.
+    let _guard = log.listen();
+    let (_folder, service, _reload) = guarded().await;
+    let (wrong, refused) = (format!("{READER}x"), "tollgate_admin_refusals_total");
+    for _ in 0..3 {
+        let reply = ask(&service, "PUT", "/v1/rules", Some(&wrong)).await;
+        assert_eq!(reply.status, 401);
+        assert_eq!(reply.header("www-authenticate"), Some("Bearer error=\"invalid_token\""));
+        let detail = reply.json()["detail"].to_string();
+        assert!(detail.starts_with("\"this token is unknown"), "{detail}");
+    }
+    assert_eq!(ask(&service, "PUT", "/v1/rules", None).await.status, 401);
+    assert_eq!(ask(&service, "PUT", "/v1/rules", Some(READER)).await.status, 403);
+    let page = ask(&service, "GET", "/metrics", Some(READER)).await.body;
+    for (reason, count) in [("unknown_token", 3), ("no_token", 1), ("scope", 1)] {
+        let line = format!("{refused}{{reason=\"{reason}\"}} {count}\n");
+        assert!(page.contains(&line), "{line}");
+    }
+    let text = log.text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("admin_tokens")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(lines[0].contains(" WARN ") && lines[0].contains("peer=127.0.0.1"), "{text}");
+    assert!(!text.contains(&wrong), "{text}");
 }
 
 #[tokio::test]

@@ -57,7 +57,10 @@ const LABELS: [(&str, &str); 17] = [
     ("node", "`host:port` of a server of the store, or the path of its socket"),
     ("outcome", "`allow`, `deny`, or `shadow_deny` of a shadow rule, which denies nothing"),
     ("quantile", "`0.5` or `0.99`"),
-    ("reason", "`queue_full`: the collector was too slow; `export_failed`: it did not take them"),
+    (
+        "reason",
+        "of spans `queue_full`: the collector was too slow; `export_failed`: it did not take them; of the admin listener `no_token`, `unknown_token`, or `scope`: the token may only read",
+    ),
     ("rule", "the name of the rule"),
     (
         "source",

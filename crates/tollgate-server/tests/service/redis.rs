@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tollgate_testkit::RedisServer;
 
-use crate::support::Service;
+use crate::support::{Service, reply};
 
 fn config(server: &RedisServer, rules: &str) -> String {
     format!("store: {{ kind: redis, url: \"{}\", timeout: 2s }}\n{rules}", server.url())
@@ -27,6 +29,27 @@ async fn g1_two_services_share_one_budget_exactly() {
     };
     let (by_one, by_two) = tokio::join!(spend(&one), spend(&two));
     assert_eq!(by_one + by_two, 50, "{by_one} and {by_two}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_no_more_after_its_request_gets_the_answer() {
+    let server = RedisServer::start().unwrap();
+    let rules = "rules: [{ name: everyone, limit: 50/day }]";
+    let service = Service::start(&config(&server, rules)).await;
+    let body = br#"{"attributes":{"ip":"1.2.3.4"}}"#;
+    // Over connections that would be kept alive, too.
+    for (remaining, connection) in (0..50).rev().zip(["keep-alive", "close"].into_iter().cycle()) {
+        let mut client = TcpStream::connect(service.http).await.unwrap();
+        let head = format!(
+            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: {connection}\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        client.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let answer = reply(&mut client).await;
+        assert_eq!((answer.status, &answer.json()["remaining"]), (200, &remaining.into()));
+    }
 }
 
 const POLICIES: &str = "
