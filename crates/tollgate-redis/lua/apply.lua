@@ -10,7 +10,7 @@
 
 local DENIED, TAKEN, ALLOWED, NOTHING_TO_SETTLE = 0, 1, 2, 3
 local EXACT_MAX = 9007199254740992
-local TTL_MARGIN_MS, TTL_SLACK_MAX_MS = 5000, 86400000
+local TTL_MARGIN_MS, TTL_SLACK_MIN_MS, TTL_SLACK_MAX_MS = 5000, 10000, 86400000
 
 local call, ceil, fmod, format = redis.call, math.ceil, math.fmod, string.format
 
@@ -80,7 +80,7 @@ while KEYS[key_at] do
       fits = cost * scale <= level, outcome = ALLOWED, change = repaired and 'store',
       units_per_tick = units_per_tick, scale = scale, tick_us = tick_us, level_max = level_max,
       level = level, ts = ts, stored = stored, scale_text = scale_text,
-      expires = fields[4],
+      expires = fields[4], has_scale = fields[2] == scale_text,
     }
     if wrong then
       parts = parts or make_parts(call, now, max_clock_skew)
@@ -244,12 +244,13 @@ for i = 1, count do
       local full_ms = ceil((ticks * charge.tick_us + (ts - now)) / 1000)
       local ttl_ms, now_ms = full_ms + TTL_MARGIN_MS, (now - fmod(now, 1000)) / 1000
       local level_text, ts_text = format(DIGITS, level), format(DIGITS, ts)
-      if is_servers_time and (expires and tonumber(expires) or 0) >= now_ms + ttl_ms then
-        call('HSET', key, 'level', level_text, 'scale', charge.scale_text, 'ts', ts_text)
+      if is_servers_time and charge.has_scale
+        and (expires and tonumber(expires) or 0) >= now_ms + ttl_ms then
+        call('HSET', key, 'level', level_text, 'ts', ts_text)
       else
         if is_servers_time then
           -- With some slack, so that the next writes need not see to it.
-          ttl_ms = ttl_ms + TTL_MARGIN_MS
+          ttl_ms = ttl_ms + TTL_SLACK_MIN_MS
             + math.min((full_ms - fmod(full_ms, 8)) / 8, TTL_SLACK_MAX_MS)
           call('HSET', key, 'level', level_text, 'scale', charge.scale_text, 'ts', ts_text,
             'expires', format('%.0f', now_ms + ttl_ms))

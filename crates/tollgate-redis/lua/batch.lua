@@ -8,7 +8,7 @@
   Needs: integer
 ]]
 
-local TTL_MARGIN_MS, TTL_SLACK_MAX_MS = 5000, 86400000
+local TTL_MARGIN_MS, TTL_SLACK_MIN_MS, TTL_SLACK_MAX_MS = 5000, 10000, 86400000
 
 local KEYS, ARGV, call, pcall = KEYS, ARGV, redis.call, redis.pcall
 local ceil, fmod, format, min = math.ceil, math.fmod, string.format, math.min
@@ -81,7 +81,7 @@ local function write(key, quota, level, ts, expires)
       return
     end
     -- With some slack, so that the next writes need not see to it.
-    ttl_ms = ttl_ms + TTL_MARGIN_MS + min((full_ms - fmod(full_ms, 8)) / 8, TTL_SLACK_MAX_MS)
+    ttl_ms = ttl_ms + TTL_SLACK_MIN_MS + min((full_ms - fmod(full_ms, 8)) / 8, TTL_SLACK_MAX_MS)
     call('HSET', key, 'level', level_text, 'scale', quota.scale_text, 'ts', ts_text,
       'expires', format('%.0f', now_ms + ttl_ms))
   else

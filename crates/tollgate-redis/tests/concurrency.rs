@@ -193,14 +193,14 @@ async fn g5_a_key_expires_by_itself_and_only_when_its_bucket_is_full() {
     let ttl = || server.command(&["PTTL", "tollgate:key"]).unwrap().integer().unwrap();
     let _ = apply(&store, Operation::Spend, &quota, 2).await;
     let after_spend = ttl();
-    // Two minutes until it is full, 5 s more, and a slack of 5 s and an eighth.
-    assert!((144_000..=145_000).contains(&after_spend), "{after_spend}");
+    // Two minutes until it is full, 5 s more, and a slack of 10 s and an eighth.
+    assert!((149_000..=150_000).contains(&after_spend), "{after_spend}");
     // Neither a denial nor a look extends it.
     let _ = apply(&store, Operation::Spend, &quota, 5).await;
     let _ = apply(&store, Operation::Look, &quota, 1).await;
     assert!(ttl() <= after_spend);
     let _ = apply(&store, Operation::Refund, &quota, 1).await;
-    assert!((140_000..=after_spend).contains(&ttl()), "{}", ttl());
+    assert!((145_000..=after_spend).contains(&ttl()), "{}", ttl());
     let _ = apply(&store, Operation::Refund, &quota, 1).await;
     assert_eq!(ttl(), -2);
 }

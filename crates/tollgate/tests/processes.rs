@@ -215,7 +215,7 @@ async fn g1_1024_tasks_in_4_processes_admit_exactly_what_one_bucket_gains_in_mer
     // The callers saturated it.
     assert!(outcome.left < load.rate / 2, "{} units left", outcome.left);
     let calls = outcome.calls;
-    assert!(calls * 2 < outcome.admitted, "few checks went together in {calls} calls");
+    assert!(calls < outcome.admitted, "few checks went together in {calls} calls");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -83,46 +83,56 @@ pub(crate) fn rows() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Checks a key.
-type Check = Arc<
-    dyn for<'a> Fn(&'a str) -> futures_util::future::BoxFuture<'a, Result<(), Error>> + Send + Sync,
->;
+/// Checks keys.
+trait Check: Clone + Send + Sync + 'static {
+    fn check(&self, key: &str) -> impl Future<Output = Result<(), Error>> + Send;
+}
 
-fn ours(bench: &Bench, rate: &str) -> Result<Check, Error> {
+#[derive(Clone)]
+struct Ours(Limiter);
+
+#[derive(Clone)]
+struct Other {
+    connection: MultiplexedConnection,
+    script: Arc<Script>,
+}
+
+impl Check for Ours {
+    async fn check(&self, key: &str) -> Result<(), Error> {
+        let verdict = self.0.check(&Attributes::from([("ip", key)])).await?;
+        if verdict.is_allowed() { Ok(()) } else { Err("denied".into()) }
+    }
+}
+
+impl Check for Other {
+    async fn check(&self, key: &str) -> Result<(), Error> {
+        let mut connection = self.connection.clone();
+        let mut call = self.script.key(key);
+        call.arg(1_000_000_000).arg(1_000);
+        let (allowed, _, _): (i64, i64, i64) = call.invoke_async(&mut connection).await?;
+        if allowed == 1 { Ok(()) } else { Err("denied".into()) }
+    }
+}
+
+fn ours(bench: &Bench, rate: &str) -> Result<Ours, Error> {
     let url = bench.server.url();
     let store = bench
         .runtime
         .block_on(RedisStore::builder(url).timeout(Duration::from_secs(5)).connect())?;
     let quota = Quota::new(rate.parse()?, 1_000_000)?;
     let rule = Rule::new("api", quota).with_key(["ip"]);
-    let limiter = Limiter::builder().store(store).rule(rule).build()?;
-    Ok(Arc::new(move |key| {
-        let limiter = limiter.clone();
-        Box::pin(async move {
-            let verdict = limiter.check(&Attributes::from([("ip", key)])).await?;
-            if verdict.is_allowed() { Ok(()) } else { Err("denied".into()) }
-        })
-    }))
+    Ok(Ours(Limiter::builder().store(store).rule(rule).build()?))
 }
 
-fn other(bench: &Bench) -> Result<Check, Error> {
+fn other(bench: &Bench) -> Result<Other, Error> {
     let client = redis::Client::open(bench.server.url())?;
     let connection: MultiplexedConnection =
         bench.runtime.block_on(client.get_multiplexed_async_connection())?;
-    let script = Arc::new(Script::new(PLAIN_BUCKET));
-    Ok(Arc::new(move |key| {
-        let (mut connection, script) = (connection.clone(), Arc::clone(&script));
-        Box::pin(async move {
-            let mut call = script.key(key);
-            call.arg(1_000_000_000).arg(1_000);
-            let (allowed, _, _): (i64, i64, i64) = call.invoke_async(&mut connection).await?;
-            if allowed == 1 { Ok(()) } else { Err("denied".into()) }
-        })
-    }))
+    Ok(Other { connection, script: Arc::new(Script::new(PLAIN_BUCKET)) })
 }
 
 /// Measures checks a second, by so many tasks of which each waits for its answer.
-fn throughput(bench: &Arc<Bench>, check: Check, keys: usize, tasks: usize) -> Run {
+fn throughput(bench: &Arc<Bench>, check: impl Check, keys: usize, tasks: usize) -> Run {
     let bench = Arc::clone(bench);
     // Written beforehand: what that costs is not what is measured.
     let keys: Arc<[String]> = (0..keys).map(key).collect();
@@ -136,7 +146,7 @@ fn throughput(bench: &Arc<Bench>, check: Check, keys: usize, tasks: usize) -> Ru
                     tokio::spawn(async move {
                         let mut random = Random::new(0x9E37_79B9_7F4A_7C15 ^ (task as u64) << 20);
                         while !is_over.load(Ordering::Relaxed) {
-                            check(&keys[random.below(keys.len())]).await?;
+                            check.check(&keys[random.below(keys.len())]).await?;
                             done.fetch_add(1, Ordering::Relaxed);
                         }
                         Ok::<(), Error>(())
@@ -158,7 +168,7 @@ fn throughput(bench: &Arc<Bench>, check: Check, keys: usize, tasks: usize) -> Ru
 }
 
 /// Measures the median time of a check when nothing else runs.
-fn latency(bench: &Arc<Bench>, check: Check) -> Run {
+fn latency(bench: &Arc<Bench>, check: impl Check) -> Run {
     let bench = Arc::clone(bench);
     let keys: Vec<String> = (0..1_000).map(key).collect();
     Box::new(move || {
@@ -166,7 +176,7 @@ fn latency(bench: &Arc<Bench>, check: Check) -> Run {
             let mut taken = Vec::new();
             for number in 0..4_000 {
                 let start = Instant::now();
-                check(&keys[number % 1_000]).await?;
+                check.check(&keys[number % 1_000]).await?;
                 taken.push(start.elapsed());
             }
             taken.sort_unstable();
@@ -190,14 +200,14 @@ fn memory(bench: &Arc<Bench>, mut fill: impl FnMut(&Bench) -> Result<(), Error> 
 const KEYS_STORED: usize = 1_000_000;
 
 /// The library writes keys such as `tollgate:default:api:ip=000000001`; those of the others are as long.
-fn fill(bench: &Bench, check: &Check) -> Result<(), Error> {
+fn fill(bench: &Bench, check: &impl Check) -> Result<(), Error> {
     bench.runtime.block_on(async {
         let tasks: Vec<_> = (0..64)
             .map(|task| {
                 let check = check.clone();
                 tokio::spawn(async move {
                     for number in (task..KEYS_STORED).step_by(64) {
-                        check(&format!("{number:07}")).await?;
+                        check.check(&format!("{number:07}")).await?;
                     }
                     Ok::<(), Error>(())
                 })
