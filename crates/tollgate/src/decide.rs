@@ -119,7 +119,7 @@ impl Limiter {
     ) -> Result<Verdict, Unanswered> {
         let Applied { answer, asked } = self.apply(operation, charged, ticket, now).await;
         match answer {
-            Ok(decisions) => Ok(exact(charged, decisions).with_asked(asked)),
+            Ok(decisions) => Ok(exact(charged, &decisions).with_asked(asked)),
             Err(error) => Err(Unanswered { error, asked }),
         }
     }
@@ -170,8 +170,12 @@ impl Limiter {
         ticket: Option<Ticket>,
         now: Timestamp,
     ) -> Applied {
-        let charges: SmallVec<[Charge<'_>; 2]> =
-            charged.iter().filter_map(|one| one.charge(ticket)).collect();
+        let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
+        for one in charged {
+            if let Some(charge) = one.charge(ticket) {
+                charges.push(charge);
+            }
+        }
         if charges.is_empty() {
             return Applied { answer: Ok(Decisions::new()), asked: false };
         }
@@ -229,13 +233,14 @@ fn is_check(operation: Operation, ticket: Option<Ticket>) -> bool {
     operation == Operation::Spend && ticket.is_none()
 }
 
-fn exact(charged: &AllCharged, decisions: Decisions) -> Verdict {
-    let mut decisions = decisions.into_iter();
-    let decided = charged.iter().map(|one| {
+fn exact(charged: &AllCharged, decisions: &Decisions) -> Verdict {
+    let mut decisions = decisions.iter();
+    let mut decided = SmallVec::new();
+    for one in charged {
         let decision = if one.is_blocked() { None } else { decisions.next() };
-        one.decided(decision.unwrap_or(BLOCKED), Mode::Exact)
-    });
-    Verdict::new(decided.collect(), None)
+        decided.push(one.decided(*decision.unwrap_or(&BLOCKED), Mode::Exact));
+    }
+    Verdict::new(decided, None)
 }
 
 /// What a rule says to a request that it blocks.

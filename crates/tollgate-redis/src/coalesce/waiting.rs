@@ -134,10 +134,11 @@ impl Kept {
 
 /// Hashes the keys of charges.
 pub(super) fn hashes(hasher: &RandomState, charges: &[Charge<'_>]) -> Hashes {
-    let hash = |charge: &Charge<'_>| {
+    let mut hashes = Hashes::new();
+    for charge in charges {
         let mut hasher = hasher.build_hasher();
         hasher.write(charge.key.as_bytes());
-        hasher.finish()
-    };
-    charges.iter().map(hash).collect()
+        hashes.push(hasher.finish());
+    }
+    hashes
 }
