@@ -67,11 +67,11 @@ async fn written(reply: &ClientReply, when: EnvoyHeaders) -> String {
         let judged = judge.judge(&plan).await.unwrap();
         let response = answer("shop", &plan, &judged, reply, when, NOW).into_response();
         text.push_str(&format!("# {name}\n"));
-        for header in &response.response.response_headers_to_add {
+        for header in &response.response_headers_to_add {
             text.push_str(&format!("{}: {}\n", header.key, header.value));
         }
-        if !response.response.raw_body.is_empty() {
-            text.push_str(&format!("\n{}\n", String::from_utf8_lossy(&response.response.raw_body)));
+        if !response.raw_body.is_empty() {
+            text.push_str(&format!("\n{}\n", String::from_utf8_lossy(&response.raw_body)));
         }
     }
     text
