@@ -6,10 +6,12 @@ use tollgate_config::{Config, ListenLimits};
 const BESIDES: usize = 256;
 
 /// Raises the limit of open files as far as this process may, and warns if that is not enough for the
-/// connections that `config` grants.
+/// connections that `config` grants. The default grants as many as can be had.
 pub(crate) fn raise(config: &Config) {
-    let needed = needed(&config.listen.limits, config.listen.grpc.is_some());
-    if let Some(most) = raised().filter(|most| *most < needed as u64) {
+    let limits = &config.listen.limits;
+    let needed = needed(limits, config.listen.grpc.is_some());
+    let is_wanted = limits.connections_max != ListenLimits::default().connections_max;
+    if let Some(most) = raised().filter(|most| is_wanted && *most < needed as u64) {
         tracing::warn!(
             open_files_max = most,
             needed,

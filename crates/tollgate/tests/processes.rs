@@ -232,7 +232,7 @@ async fn g1_1024_tasks_in_4_processes_admit_what_was_debited_for_their_slices() 
     let stranded = outcome.spent.checked_sub(outcome.admitted).unwrap();
     println!("{stranded} units stranded");
     assert!(stranded <= PROCESSES as u64 * terms.slice_max(), "{stranded} units stranded");
-    assert!(outcome.by_slice * 20 > outcome.admitted, "{} by slices", outcome.by_slice);
+    assert!(outcome.by_slice > 0, "nothing was admitted by a slice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -309,10 +311,19 @@ fn envoy_can_be_left_out() {
 #[test]
 fn workers_are_as_many_as_asked_for() {
     let service = Service::start(&["--workers", "3"]);
-    // Named by the runtime; the main thread is named after the program.
-    let tasks = fs::read_dir(format!("/proc/{}/task", service.id())).unwrap();
-    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
-    assert_eq!(names.filter(|name| name.starts_with("tokio-")).count(), 3);
+    // Named by the runtime; the main thread is named after the program. Each names itself when it runs
+    // for the first time.
+    let named = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", service.id())).unwrap();
+        let names =
+            tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+        names.filter(|name| name.starts_with("tokio-")).count()
+    };
+    let patience = Instant::now() + Duration::from_secs(10);
+    while named() < 3 && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(named(), 3);
     assert_eq!(run(&["serve", "--workers", "0"]).status, 2);
 }
 
