@@ -38,6 +38,9 @@ const ENDPOINT: &str = "envoy";
 /// The most bytes that a health check or a reflection of services may send.
 const OTHER_LEN_MAX: usize = 8 << 10;
 
+/// The most bytes of all such calls.
+const OTHERS_BYTES_MAX: usize = 32 << 20;
+
 /// What tonic takes for such a call beside what it sends.
 const OTHER_BYTES: usize = 20 << 10;
 
@@ -60,7 +63,7 @@ pub(crate) async fn service(
         limiter,
         request_len_max,
         router: routes.prepare().into_axum_router(),
-        others: Arc::default(),
+        others: Arc::new(Arriving::new(OTHERS_BYTES_MAX)),
     });
     let service = move |request, peer| {
         let grpc = Arc::clone(&grpc);

@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 100;
 const STREAMS: u32 = 250;
 
 /// What 25,000 half-sent requests may take.
-const GROWTH_MAX: usize = 96 << 20;
+const GROWTH_MAX: usize = 128 << 20;
 
 const HEADERS: u8 = 1;
 const DATA: u8 = 0;
