@@ -16,7 +16,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::gateways::limit::{THREE_PER_IP, ask, three_pass_and_others_are_denied};
+use crate::gateways::limit::{
+    MANY, ONE_LOGIN, THREE_PER_IP, a_client_cannot_speak, ask, errors_stay_those_of_the_service,
+    three_pass_and_others_are_denied,
+};
 use crate::gateways::{Gateway, Program, replaced};
 use crate::origin::Origin;
 use crate::support::{Service, request};
@@ -73,42 +76,16 @@ async fn a_body_passes_and_requests_without_a_rule_have_no_headers() {
 
 #[tokio::test]
 async fn errors_of_the_service_stay_its_own() {
-    let rules = "rules: [{ name: all, limit: 1000/hour }]";
-    let (service, origin) = (Service::start(rules).await, Origin::start().await);
+    let (service, origin) = (Service::start(MANY).await, Origin::start().await);
     let gateway = start(service.http, origin.address()).await;
-    for status in [401, 403, 404, 429, 500, 503] {
-        let reply = ask(2, &gateway, "GET", &format!("/{status}"), &[]).await;
-        assert_eq!((reply.status, reply.body.clone()), (status, format!("GET /{status} 0\n")));
-        assert_eq!(reply.header("retry-after"), None);
-        assert_eq!(reply.header("x-ratelimit-limit"), Some("1000"));
-    }
+    errors_stay_those_of_the_service(&gateway).await;
 }
 
 #[tokio::test]
 async fn a_client_cannot_speak_for_the_gateway() {
-    let rules = "
-trusted_proxies: [127.0.0.1]
-rules:
-  - { name: login, match: { path: /login, method: GET }, key: [ip, host], limit: 1/hour }
-  - { name: per-account, key: account, limit: 1/hour }
-";
-    let (service, origin) = (Service::start(rules).await, Origin::start().await);
+    let (service, origin) = (Service::start(ONE_LOGIN).await, Origin::start().await);
     let gateway = start(service.http, origin.address()).await;
-    assert_eq!(ask(2, &gateway, "GET", "/login?x", &[]).await.status, 200);
-    for forged in [
-        [("x-forwarded-for", "198.51.100.1"), ("x-tollgate-ip", "198.51.100.2")],
-        [("forwarded", "for=198.51.100.1"), ("x-real-ip", "198.51.100.2")],
-        [("x-forwarded-uri", "/other"), ("x-original-url", "/other")],
-        [("x-forwarded-method", "POST"), ("x-original-method", "POST")],
-        [("x-forwarded-host", "other"), ("x-original-host", "other")],
-    ] {
-        assert_eq!(ask(2, &gateway, "GET", "/login?x", &forged).await.status, 429, "{forged:?}");
-    }
-    assert_eq!(ask(2, &gateway, "GET", "/login?domain=other", &[]).await.status, 429);
-    for _ in 0..2 {
-        let account = [("x-tollgate-account", "a1")];
-        assert_eq!(ask(2, &gateway, "GET", "/", &account).await.status, 200);
-    }
+    a_client_cannot_speak(&gateway).await;
 }
 
 #[tokio::test]
