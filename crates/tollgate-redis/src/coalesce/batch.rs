@@ -187,7 +187,7 @@ impl Batch {
         let Some((now, before)) = self.read(reply) else { return Err(self) };
         let mut before = before.into_iter();
         for step in self.steps {
-            let mut states: Vec<_> = before.by_ref().take(step.charges().count()).collect();
+            let mut states: Vec<_> = before.by_ref().take(step.charges.len()).collect();
             for one in step.checks {
                 let told = match decide(&step.charges, &mut states, max_clock_skew, now) {
                     Some(decisions) => Told::Decided(decisions),

@@ -69,7 +69,7 @@ const LABELS: [(&str, &str); 17] = [
     ("status", "of the answer; to Envoy 200, or 400 for a request that cannot be judged"),
     (
         "store",
-        "`memory`, `redis`, or `custom` for a store of the application's own; `none` for checks that did not ask it: the denial was known, a leased slice covered the cost, no rule applied, or the breaker was open",
+        "`memory`, `redis`, or `custom` for a store of the application's own; `none` for checks that did not ask it: the denial was known, a leased slice covered the cost, no rule applied, or the breaker was open; refusals of rules that are closed then count with the store",
     ),
     ("version", "of Tollgate"),
 ];
