@@ -80,6 +80,8 @@ pub struct Listen {
     pub grpc: Option<SocketAddr>,
     /// Metrics, health and the admin API. The default is 127.0.0.1:9090.
     pub admin: SocketAddr,
+    /// Whether other processes of the same user may listen on the same ports (`SO_REUSEPORT`).
+    pub reuse_port: bool,
     /// What they grant their clients.
     pub limits: ListenLimits,
 }
@@ -88,7 +90,8 @@ impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
         let limits = ListenLimits::default();
-        Self { http: local(8080), grpc: Some(local(8081)), admin: local(9090), limits }
+        let grpc = Some(local(8081));
+        Self { http: local(8080), grpc, admin: local(9090), reuse_port: false, limits }
     }
 }
 

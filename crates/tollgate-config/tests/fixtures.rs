@@ -74,8 +74,11 @@ fn matcher(matcher: &Matcher) -> String {
 
 fn dump(config: &Config) -> String {
     let mut text = String::new();
-    let Listen { http, grpc, admin, limits, .. } = &config.listen;
+    let Listen { http, grpc, admin, reuse_port, limits, .. } = &config.listen;
     writeln!(text, "Listen {{ http: {http}, grpc: {grpc:?}, admin: {admin} }}").unwrap();
+    if *reuse_port {
+        writeln!(text, "reuse_port").unwrap();
+    }
     if *limits != ListenLimits::default() {
         writeln!(text, "{limits:?}").unwrap();
     }

@@ -1,5 +1,6 @@
 //! Accepts connections, as many as there may be, and ends those that say nothing.
 
+mod door;
 mod guests;
 mod pulse;
 mod requests;
@@ -25,13 +26,16 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 use tollgate_config::ListenLimits;
 use tower::ServiceExt;
 
 use crate::http::Problem;
 use crate::tls::ListenerTls;
 
+pub(crate) use self::door::BACKLOG;
+use self::door::Door;
 use self::guests::Guests;
 use self::pulse::{Counted, Heard, InFlight, Over, Pulse};
 use self::requests::Requests;
@@ -86,18 +90,15 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for one that gives way to another, which waits meanwhile.
 const WAY_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// How long a connection that has just been opened may take to ask when the service stops.
+const FRESH: Duration = Duration::from_millis(100);
+
 /// How often a connection without a place looks for another that gives way.
 const WAY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The most requests at a time of one listener that have not been answered in full, unless it grants
 /// even more connections.
 const REQUESTS_MAX: usize = 10_000;
-
-/// How long no connection is accepted after that failed, for lack of file descriptors as a rule.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How often such a failure is logged at most.
-const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
@@ -149,48 +150,43 @@ pub(crate) async fn serve(
     service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let requests = Arc::new(Requests::new(bounds.connections_max.max(REQUESTS_MAX)));
     let mut guests = Guests::default();
-    let mut door = Door { listener, warned: None };
-    loop {
-        let accepted = async {
-            let (stream, peer) = door.accept().await;
-            let place = place(&places, bounds.gives_way.then_some(&mut guests)).await;
-            (stream, peer, place)
-        };
-        let (stream, peer, place) = tokio::select! {
-            accepted = accepted => accepted,
-            _ = stopped.wait_for(|stop| *stop) => break,
-        };
-        let pulse = Arc::new(Pulse::new(Instant::now(), Arc::clone(&requests)));
+    let mut door = Door::new(listener);
+    let mut stopping = stopped.clone();
+    let greet = move |(stream, peer), place, guests: &mut Guests| {
+        let opened = Instant::now();
+        let pulse = Arc::new(Pulse::new(opened, Arc::clone(&requests)));
         if bounds.gives_way {
             guests.add(&pulse);
         }
-        let connection =
-            Connection { service: service.clone(), bounds, peer, pulse, stopped: stopped.clone() };
+        let (service, stopped) = (service.clone(), stopped.clone());
+        let connection = Connection { service, bounds, peer, opened, pulse, stopped };
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
-            match acceptor {
-                None => connection.serve(stream).await,
-                Some(acceptor) => {
-                    let pulse = Arc::clone(&connection.pulse);
-                    tokio::select! {
-                        shaken = acceptor.accept(stream) => match shaken {
-                            Ok(encrypted) => connection.serve(encrypted).await,
-                            Err(error) => tracing::debug!(%error, %peer, "no TLS with a client"),
-                        },
-                        // A client that does not shake hands is let go.
-                        _ = pulse.over(bounds.header_timeout, bounds.header_timeout) => {}
-                    }
-                }
-            }
+            connection.shake_hands(stream, acceptor).await;
             drop(place);
         });
+    };
+    loop {
+        let accepted = async {
+            let connected = door.accept().await;
+            (connected, place(&places, bounds.gives_way.then_some(&mut guests)).await)
+        };
+        let (connected, place) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = stopping.wait_for(|stop| *stop) => break,
+        };
+        greet(connected, place, &mut guests);
     }
-    drop(door);
+    // Those who have connected meanwhile count on an answer.
+    for connected in door.closed() {
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
+        greet(connected, Some(place), &mut guests);
+    }
     // Every connection holds a place, so all of them are there again once the last has ended.
     let all = u32::try_from(bounds.connections_max).unwrap_or(u32::MAX);
     let _ = places.acquire_many(all).await;
@@ -239,14 +235,30 @@ struct Connection<S> {
     service: S,
     bounds: Bounds,
     peer: SocketAddr,
+    opened: Instant,
     pulse: Arc<Pulse>,
     stopped: watch::Receiver<bool>,
 }
 
 impl<S: Service> Connection<S> {
+    /// Answers on `stream`, by TLS if there is an `acceptor`, until either side ends it.
+    async fn shake_hands(self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
+        let Some(acceptor) = acceptor else { return self.serve(stream).await };
+        let (pulse, patience) = (Arc::clone(&self.pulse), self.bounds.header_timeout);
+        let shaken = tokio::select! {
+            shaken = acceptor.accept(stream) => shaken,
+            // A client that does not shake hands is let go.
+            _ = pulse.over(patience, patience) => return,
+        };
+        match shaken {
+            Ok(encrypted) => self.serve(encrypted).await,
+            Err(error) => tracing::debug!(%error, peer = %self.peer, "no TLS with a client"),
+        }
+    }
+
     /// Answers on `stream` until either side ends it.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { service, bounds, peer, pulse, mut stopped } = self;
+        let Self { service, bounds, peer, opened, pulse, stopped } = self;
         let watched = Arc::clone(&pulse);
         let service = service_fn(move |request: Request<Incoming>| {
             let in_flight = watched.begin((bounds.awaits_others)(request.uri().path()));
@@ -269,7 +281,7 @@ impl<S: Service> Connection<S> {
         let over = tokio::select! {
             // A connection that breaks concerns its client only.
             _ = &mut served => return,
-            _ = stopped.wait_for(|stop| *stop) => None,
+            () = stop(stopped, opened + FRESH) => None,
             over = pulse.over(bounds.header_timeout, bounds.idle_timeout) => Some(over),
         };
         match over {
@@ -294,6 +306,12 @@ impl<S: Service> Connection<S> {
     }
 }
 
+/// Waits until the service stops and its clients have had the time to ask.
+async fn stop(mut stopped: watch::Receiver<bool>, asked_by: Instant) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+    sleep_until(asked_by).await;
+}
+
 /// Says why a request is not looked at, if it is not.
 fn refusal<B>(request: &Request<B>, bounds: &Bounds, in_flight: &InFlight) -> Option<Problem> {
     let headers_max = bounds.headers_max;
@@ -310,46 +328,12 @@ fn refusal<B>(request: &Request<B>, bounds: &Bounds, in_flight: &InFlight) -> Op
     })
 }
 
-struct Door {
-    listener: TcpListener,
-    warned: Option<Instant>,
-}
-
-impl Door {
-    /// Accepts the next connection, however often that fails before.
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((connection, peer)) => {
-                    // Nagle's algorithm would hold small answers back for up to 40 ms.
-                    if let Err(error) = connection.set_nodelay(true) {
-                        tracing::debug!(%error, "cannot set TCP_NODELAY");
-                    }
-                    return (connection, peer);
-                }
-                Err(error) => {
-                    self.warn(&error);
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn warn(&mut self, error: &std::io::Error) {
-        let now = Instant::now();
-        let is_due = self.warned.is_none_or(|last| now - last >= ACCEPT_WARNING_INTERVAL);
-        if is_due {
-            self.warned = Some(now);
-            tracing::warn!(%error, "cannot accept connections, raise the limit of open files");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::sleep;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -107,12 +107,13 @@ impl Server {
             tls("grpc", config.tls.grpc.as_ref())?,
             tls("admin", config.tls.admin.as_ref())?,
         ];
-        let (http, http_addr) = listen("http", config.listen.http).await?;
+        let reuse_port = config.listen.reuse_port;
+        let (http, http_addr) = listen("http", config.listen.http, reuse_port)?;
         let (grpc, grpc_addr) = match config.listen.grpc {
-            Some(address) => Some(listen("grpc", address).await?).unzip(),
+            Some(address) => Some(listen("grpc", address, reuse_port)?).unzip(),
             None => (None, None),
         };
-        let (admin, admin_addr) = listen("admin", config.listen.admin).await?;
+        let (admin, admin_addr) = listen("admin", config.listen.admin, reuse_port)?;
         let certificates = Certificates(tls.iter().flatten().cloned().collect());
         let store = limiter.store().kind();
         let (tracer, exporting) = spans::tracer(&config.tracing, store)?.unzip();
@@ -286,16 +287,28 @@ fn tls(
     Ok(tls.map_err(|problem| ServeError::tls(listener, problem))?.map(Arc::new))
 }
 
-async fn listen(
+fn listen(
     name: &'static str,
     address: SocketAddr,
+    reuse_port: bool,
 ) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let listening = async {
-        let listener = TcpListener::bind(address).await?;
+    let bound = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        #[cfg(unix)]
+        {
+            // The port of a process that has just ended can be taken at once.
+            socket.set_reuseaddr(true)?;
+            socket.set_reuseport(reuse_port)?;
+        }
+        socket.bind(address)?;
+        let listener = socket.listen(accept::BACKLOG)?;
         let address = listener.local_addr()?;
         io::Result::Ok((listener, address))
     };
-    listening.await.map_err(|source| ServeError::listen(name, address, source))
+    bound().map_err(|source| ServeError::listen(name, address, source))
 }
 
 /// Answers on a listener until the sender says `true` or is dropped, then finishes what is in

@@ -11,7 +11,7 @@ use crate::tree::{Node, Value};
 
 pub(super) const LISTEN: Shape = Shape {
     what: "`listen`",
-    fields: &["http", "grpc", "admin", "limits"],
+    fields: &["http", "grpc", "admin", "reuse_port", "limits"],
     synonyms: &[("metrics", "admin"), ("rls", "grpc"), ("api", "http")],
 };
 
@@ -34,6 +34,10 @@ impl Decoder<'_> {
             }
         }
         self.check_distinct(&fields, &given);
+        let reuse_port = match fields.value("reuse_port", self) {
+            Some(node) => self.boolean(node, "reuse_port"),
+            None => Some(default.reuse_port),
+        };
         let limits = match fields.value("limits", self) {
             Some(node) => self.listen_limits(node),
             None => Some(default.limits),
@@ -46,6 +50,7 @@ impl Decoder<'_> {
             http: address("http").unwrap_or(default.http),
             grpc: if serves_grpc { address("grpc").or(default.grpc) } else { None },
             admin: address("admin").unwrap_or(default.admin),
+            reuse_port: reuse_port?,
             limits: limits?,
         })
     }

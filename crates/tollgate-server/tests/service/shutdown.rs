@@ -1,5 +1,7 @@
 //! How the service starts and stops.
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
@@ -46,6 +48,55 @@ async fn a_request_in_flight_is_finished_and_no_other_is_taken() {
     let answer = reply(&mut in_flight).await;
     assert_eq!((answer.status, &answer.json()["remaining"]), (200, &2.into()));
     service.stopped().await;
+}
+
+/// Opens a connection and sends a whole question, before the service can run in between.
+fn asked(address: SocketAddr) -> std::net::TcpStream {
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+    connection.write_all(&head("POST", "/v1/peek", &[], BODY.len())).unwrap();
+    connection.write_all(BODY).unwrap();
+    connection.set_nonblocking(true).unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn who_has_connected_when_the_service_stops_is_answered() {
+    let mut service = Service::start(RULES).await;
+    // Nothing is accepted until this test waits for something.
+    let asked: Vec<_> = (0..50).map(|_| asked(service.http)).collect();
+    service.stop();
+    for connection in asked {
+        let mut connection = TcpStream::from_std(connection).unwrap();
+        assert_eq!(reply(&mut connection).await.status, 200);
+    }
+    service.stopped().await;
+}
+
+#[tokio::test]
+async fn a_process_takes_over_the_ports_of_another_and_loses_no_request() {
+    let mut config = parse(RULES);
+    config.listen.reuse_port = true;
+    let mut old = Service::run(Server::bind(&config).await.unwrap());
+    config.listen.http = old.http;
+    config.listen.grpc = Some(old.grpc);
+    config.listen.admin = old.admin;
+    let new = Service::run(Server::bind(&config).await.unwrap());
+    for round in 0..20 {
+        // The kernel deals connections out to both while there are two.
+        let asked: Vec<_> = (0..10).map(|_| asked(new.http)).collect();
+        if round == 10 {
+            old.stop();
+        }
+        for connection in asked {
+            let mut connection = TcpStream::from_std(connection).unwrap();
+            assert_eq!(reply(&mut connection).await.status, 200, "round {round}");
+        }
+    }
+    old.stopped().await;
+    assert_eq!(new.admin("/readyz").await.status, 200);
+
+    config.listen.reuse_port = false;
+    assert!(Server::bind(&config).await.unwrap_err().is_listen(), "both have to say so");
 }
 
 #[tokio::test]
