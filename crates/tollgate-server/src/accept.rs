@@ -49,6 +49,8 @@ pub(crate) struct Bounds {
     /// The most headers of a request, and the most bytes of all of them.
     pub(crate) headers_max: usize,
     pub(crate) header_bytes_max: u32,
+    /// The most bytes that an HTTP/2 request may be ahead of the service.
+    pub(crate) stream_window: u32,
     /// How long the head of a request may take once it has begun, and a TLS handshake.
     pub(crate) header_timeout: Duration,
     /// How long a connection may stay without a request.
@@ -62,11 +64,12 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// Returns what the listeners for requests grant.
-    pub(crate) const fn of(limits: &ListenLimits) -> Self {
+    pub(crate) fn of(limits: &ListenLimits) -> Self {
         Self {
             connections_max: limits.connections_max,
             headers_max: limits.headers_max,
             header_bytes_max: limits.header_bytes_max,
+            stream_window: stream_window(limits.body_bytes_max),
             header_timeout: limits.header_timeout,
             idle_timeout: limits.idle_timeout,
             gives_way: false,
@@ -75,9 +78,15 @@ impl Bounds {
     }
 
     /// Returns what the admin listener grants.
-    pub(crate) const fn of_admin(limits: &ListenLimits) -> Self {
+    pub(crate) fn of_admin(limits: &ListenLimits) -> Self {
         Self { connections_max: limits.admin_connections_max, gives_way: true, ..Self::of(limits) }
     }
+}
+
+/// Returns a window for the whole of nearly every body, for one of several MiB a part, and never less
+/// than clients count on before they are told.
+fn stream_window(body_bytes_max: usize) -> u32 {
+    u32::try_from(body_bytes_max).unwrap_or(u32::MAX).clamp(65_535, CONNECTION_WINDOW)
 }
 
 /// How often a silent HTTP/2 connection is asked whether it still lives, and how long it has to
@@ -99,6 +108,10 @@ const WAY_INTERVAL: Duration = Duration::from_millis(200);
 /// The most requests at a time of one listener that have not been answered in full, unless it grants
 /// even more connections.
 const REQUESTS_MAX: usize = 10_000;
+
+/// The most bytes that an HTTP/2 connection may be ahead of the service with all its requests: seldom
+/// enough that a client is told to go on, every thousands of calls.
+const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
@@ -226,6 +239,8 @@ fn builder(bounds: &Bounds, streams: Streams) -> auto::Builder<Streams> {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL)
         .max_header_list_size(bounds.header_bytes_max)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(bounds.stream_window)
         .max_concurrent_streams(STREAMS_MAX);
     builder
 }
@@ -344,6 +359,7 @@ mod tests {
         connections_max: 10,
         headers_max: 100,
         header_bytes_max: 64 << 10,
+        stream_window: 64 << 10,
         header_timeout: MUCH_LATER,
         idle_timeout: MUCH_LATER,
         gives_way: false,
