@@ -262,7 +262,7 @@ pub(crate) struct Validate {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXIT_RULES, disable_help_subcommand = true)]
+#[command(after_help = EXIT_RULES)]
 pub(crate) struct Rules {
     #[command(subcommand)]
     pub(crate) action: RulesAction,

@@ -156,6 +156,24 @@ impl RedisUrl {
     pub(crate) fn has_user(&self) -> bool {
         self.0.contains('@') && !self.0.starts_with("redis+unix://")
     }
+
+    /// Returns the URL without its user and password.
+    pub(crate) fn without_user(&self) -> Self {
+        match (self.0.find("://"), self.0.rfind('@')) {
+            (Some(scheme), Some(at)) if self.has_user() => {
+                Self(format!("{}{}", &self.0[..scheme + 3], &self.0[at + 1..]))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Returns the URL without its database.
+    pub(crate) fn without_database(&self) -> Self {
+        match self.0.rfind('/') {
+            Some(database) if self.has_database() => Self(self.0[..database].to_owned()),
+            _ => self.clone(),
+        }
+    }
 }
 
 impl fmt::Display for RedisUrl {

@@ -200,7 +200,10 @@ impl App {
     /// Counts a request whose domain has neither rules nor limits, and tells of the domain.
     pub(crate) fn unknown_domain(&self, domain: &str) {
         self.metrics.count_unknown_domain();
-        self.hints.unknown_domains.tell(domain, Instant::now());
+        // Where there are no rules at all, that has been told, and no domain is wrong.
+        if !self.limiter.rules().is_empty() || self.live.limits.len() > 0 {
+            self.hints.unknown_domains.tell(domain, Instant::now());
+        }
     }
 
     /// Counts what came of a call that decides nothing.

@@ -101,6 +101,18 @@ impl Decoder<'_> {
             return None;
         };
         let headers: Vec<_> = entries.iter().map(|entry| self.denial_header(entry)).collect();
+        for (index, entry) in entries.iter().enumerate() {
+            let is_same = |other: &&Entry| other.name.eq_ignore_ascii_case(&entry.name);
+            if let Some(first) = entries[..index].iter().find(is_same) {
+                let message = format!("{} is set twice", quoted(&entry.name));
+                self.error(
+                    Mistake::new(entry.name_span.clone(), message)
+                        .also(first.name_span.clone(), "it is set here")
+                        .help("the case of letters does not matter: remove one of them"),
+                );
+                return None;
+            }
+        }
         headers.into_iter().collect()
     }
 

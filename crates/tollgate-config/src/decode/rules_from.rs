@@ -65,6 +65,18 @@ const BELONGING: &[(&str, &[&str])] = &[
 /// The longest key, in bytes.
 const KEY_LEN_MAX: usize = 256;
 
+/// Returns the URL of the store for the rules, without what they have of their own.
+fn rules_place(of_store: &RedisUrl, fields: &Fields<'_>) -> RedisUrl {
+    let mut url = of_store.clone();
+    if LOGIN.iter().any(|name| fields.entry(name).is_some()) {
+        url = url.without_user();
+    }
+    if fields.entry("database").is_some() {
+        url = url.without_database();
+    }
+    url
+}
+
 impl Decoder<'_> {
     pub(super) fn rules_from(
         &mut self,
@@ -95,7 +107,7 @@ impl Decoder<'_> {
     ) -> Option<RulesFrom> {
         let (url, access) = match (fields.entry("url"), store) {
             (None, Some(StoreConfig::Redis(redis))) => match &redis.servers {
-                RedisServers::Single(url) => (Some(url.clone()), redis.access.clone()),
+                RedisServers::Single(url) => (Some(rules_place(url, fields)), redis.access.clone()),
                 _ => (self.rules_url(fields), RedisAccess::default()),
             },
             _ => (self.rules_url(fields), RedisAccess::default()),

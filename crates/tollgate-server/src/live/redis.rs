@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, IntoConnectionInfo, RedisError, Script,
-    TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisError, RedisResult, TlsCertificates,
 };
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{sleep, timeout};
@@ -23,11 +23,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it takes until a broken subscription is tried again.
 const RESUBSCRIBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Writes the key if it still has what the caller has seen. Of a value that is too large that is no
-/// more than shows that it is.
+/// Writes the key if it still has what the caller has seen, or has what is written: the answer to the
+/// first of two calls may have been lost. Of a value that is too large, no more is seen than shows that
+/// it is.
 const REPLACE: &str = "
 local current = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('GETRANGE', KEYS[1], 0, ARGV[4])
 local seen = ARGV[1] == 'text' and ARGV[2]
+if current == ARGV[3] then
+  return 1
+end
 if current ~= seen then
   return 0
 end
@@ -43,7 +47,6 @@ pub(crate) struct RedisSource {
     poll_interval: Duration,
     changed: Arc<Notify>,
     connection: Mutex<Option<MultiplexedConnection>>,
-    replace: Script,
 }
 
 impl RedisSource {
@@ -62,7 +65,6 @@ impl RedisSource {
             poll_interval,
             changed: Arc::new(Notify::new()),
             connection: Mutex::new(None),
-            replace: Script::new(REPLACE),
         })
     }
 
@@ -79,39 +81,65 @@ impl RedisSource {
     }
 
     pub(super) async fn fetch(&self) -> Result<Fetched, SourceError> {
-        let mut connection = self.connection().await?;
-        let mut pipe = redis::pipe();
+        let mut read = redis::pipe();
         // A value that is too large is refused by its length, not loaded.
-        pipe.exists(&self.key).getrange(&self.key, 0, size_max());
-        let read: Result<(bool, Vec<u8>), _> = pipe.query_async(&mut connection).await;
-        match read {
-            Ok((true, text)) => Ok(Fetched::Text(text)),
-            Ok((false, _)) => Ok(Fetched::Absent),
-            Err(error) => Err(self.failed(&error).await),
+        read.exists(&self.key).getrange(&self.key, 0, size_max());
+        match self.ask::<(bool, Vec<u8>)>(&read).await?.map_err(|error| described(&error))? {
+            (true, text) => Ok(Fetched::Text(text)),
+            (false, _) => Ok(Fetched::Absent),
         }
     }
 
     pub(super) async fn write(&self, seen: Option<&[u8]>, text: &str) -> Result<(), WriteError> {
-        let mut connection = self.connection().await?;
         let kind = if seen.is_some() { "text" } else { "absent" };
-        let mut call = self.replace.key(&self.key);
-        call.arg(kind).arg(seen.unwrap_or_default()).arg(text).arg(size_max());
-        match call.invoke_async::<u8>(&mut connection).await {
-            Ok(1) => {
-                self.tell(&mut connection).await;
+        let mut replace = redis::pipe();
+        replace.cmd("EVAL").arg(REPLACE).arg(1).arg(&self.key);
+        replace.arg(kind).arg(seen.unwrap_or_default()).arg(text).arg(size_max());
+        match self.ask(&replace).await? {
+            Ok((1,)) => {
+                self.tell().await;
                 Ok(())
             }
             Ok(_) => Err(WriteError::Conflict),
-            Err(error) => Err(self.failed(&error).await.into()),
+            Err(error) => Err(SourceError::of("Redis does not take the rules", &error).into()),
         }
+    }
+
+    /// Asks on the connection that is kept, and on a new one if that has broken: a server closes those
+    /// that say nothing for long. What is asked may be asked twice.
+    async fn ask<T: FromRedisValue>(
+        &self,
+        question: &Pipeline,
+    ) -> Result<RedisResult<T>, SourceError> {
+        let mut held = self.connection.lock().await;
+        if let Some(connection) = &mut *held {
+            match question.query_async(connection).await {
+                Err(error) if error.is_timeout() => {
+                    *held = None;
+                    return Ok(Err(error));
+                }
+                Err(error) if error.is_io_error() => *held = None,
+                answered => return Ok(answered),
+            }
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connected.map_err(|error| described(&error))?;
+        let answered = question.query_async(&mut connection).await;
+        if answered.is_ok() {
+            *held = Some(connection);
+        }
+        Ok(answered)
     }
 
     /// Tells all who follow the key. They find what is written in any case, so it is no failure if
     /// this may not.
-    async fn tell(&self, connection: &mut MultiplexedConnection) {
-        let mut publish = redis::cmd("PUBLISH");
-        publish.arg(&self.channel).arg("changed");
-        if let Err(error) = publish.query_async::<i64>(connection).await {
+    async fn tell(&self) {
+        let mut publish = redis::pipe();
+        publish.publish(&self.channel, "changed").ignore();
+        if let Ok(Err(error)) = self.ask::<()>(&publish).await {
             let channel = &self.channel;
             tracing::warn!(
                 %error,
@@ -153,26 +181,6 @@ impl RedisSource {
             }
             sleep(RESUBSCRIBE_INTERVAL).await;
         }
-    }
-
-    async fn connection(&self) -> Result<MultiplexedConnection, SourceError> {
-        let mut held = self.connection.lock().await;
-        if let Some(connection) = &*held {
-            return Ok(connection.clone());
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_TIMEOUT))
-            .set_response_timeout(Some(ANSWER_TIMEOUT));
-        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let connection = connected.map_err(|error| described(&error))?;
-        *held = Some(connection.clone());
-        Ok(connection)
-    }
-
-    /// Gives the connection up, so that the next call has a new one.
-    async fn failed(&self, error: &RedisError) -> SourceError {
-        *self.connection.lock().await = None;
-        described(error)
     }
 }
 

@@ -67,6 +67,20 @@ async fn two_services_follow_one_key_at_once() {
 }
 
 #[tokio::test]
+async fn connections_that_redis_has_closed_are_made_anew() {
+    let server = RedisServer::start().unwrap();
+    server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
+    let ((_one_folder, one), (_two_folder, two)) = two_that_follow(&server).await;
+    limit_in_force(&two, 10).await;
+    // As with `timeout` in its configuration, which spares those who subscribe.
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    let id = id_in_force(&one).await;
+    let pushed = put(&one, &format!("\"{id}\""), &rules(20)).await;
+    assert_eq!(pushed.status, 200, "{pushed:?}");
+    limit_in_force(&two, 20).await;
+}
+
+#[tokio::test]
 async fn of_two_who_write_on_top_of_one_version_one_is_told_of_the_conflict() {
     let server = RedisServer::start().unwrap();
     server.command(&["SET", "tollgate:rules", &rules(10)]).unwrap();
