@@ -10,7 +10,8 @@ use crate::console;
 /// Sends log lines to stderr. `RUST_LOG` sets their level; without it the service logs what
 /// changes, and the other commands only what goes wrong.
 pub(crate) fn start(format: LogFormat, command: &Command) {
-    let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
+    // What clients do to the protocol is not worth a line each.
+    let level = if matches!(command, Command::Serve(_)) { "info,h2=error" } else { "warn" };
     let wanted = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     let wanted = if wanted.is_empty() { level } else { wanted.as_str() };
     let filter = EnvFilter::try_new(wanted).unwrap_or_else(|error| {

@@ -15,7 +15,7 @@ pub struct ListenLimits {
     pub headers_max: usize,
     /// The most bytes of all headers of a request.
     pub header_bytes_max: u32,
-    /// The most bytes of the body of a call, and of a request of Envoy.
+    /// The most bytes of the body of a call.
     pub body_bytes_max: usize,
     /// How long the head of a request may take once it has begun, and a TLS handshake.
     pub header_timeout: Duration,

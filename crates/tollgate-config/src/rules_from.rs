@@ -69,6 +69,8 @@ pub struct HttpUrl {
 }
 
 impl HttpUrl {
+    pub(crate) const HAS_USER: &str = "the URL has a user: give a token in `token_file` instead";
+
     /// Reads a URL.
     ///
     /// # Errors
@@ -103,7 +105,7 @@ impl HttpUrl {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
         if authority.contains('@') {
-            return Err("the URL has a user: give a token in `token_file` instead");
+            return Err(HttpUrl::HAS_USER);
         }
         let (host, port) = split_port(authority)?;
         let default = if is_https { 443 } else { 80 };

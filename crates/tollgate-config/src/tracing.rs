@@ -200,6 +200,7 @@ pub(crate) fn endpoint(text: &str) -> Result<HttpUrl, &'static str> {
     match HttpUrl::parse(text) {
         Ok(url) if url.target() == "/" => Ok(url),
         Ok(_) => Err("OTLP over gRPC has no path"),
+        Err(HttpUrl::HAS_USER) => Err("the URL has a user: give it in `headers` instead"),
         Err(problem) => Err(problem),
     }
 }

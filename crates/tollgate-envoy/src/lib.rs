@@ -58,6 +58,7 @@ mod observer;
 mod patience;
 mod plan;
 pub mod proto;
+mod received;
 mod routes;
 mod service;
 mod unit;

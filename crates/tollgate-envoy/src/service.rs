@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message;
 use prost::bytes::Bytes;
 use tollgate::{Charge, Clock, Limiter, SystemClock};
 use tollgate_config::{EnvoyConfig, EnvoyLimits};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::answer::{Answer, answer, refused};
 use crate::client_reply::ClientReply;
@@ -20,6 +19,7 @@ use crate::patience::patience;
 use crate::plan::Planner;
 use crate::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
+use crate::received;
 
 /// Envoy's RateLimitService v3 on a [`Limiter`].
 ///
@@ -92,14 +92,15 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As there, and a [`Status`] of `INTERNAL` if the bytes are no request.
+    /// As there, also if the bytes are no request. Those that are no text where text belongs are taken
+    /// as Latin-1: Envoy copies headers of its clients as they are.
     pub async fn answer(
         &self,
         message: &[u8],
         patience: Option<Duration>,
     ) -> Result<Bytes, Status> {
-        let request = RateLimitRequest::decode(message)
-            .map_err(|error| Status::internal(error.to_string()))?;
+        let request = received::decode(message)
+            .map_err(|error| self.refused(&format!("the message is no request: {error}")))?;
         Ok(self.decide(&request, patience).await?.into_message())
     }
 
@@ -108,15 +109,20 @@ impl RateLimiter {
         request: &RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<Answer, Status> {
-        let judged = self.judge(request, patience).await;
-        let judged = judged.map_err(|mistake| {
-            let message = mistake.to_string();
-            self.shared.observer.mistaken(&message);
-            Status::invalid_argument(message)
-        });
-        let code = judged.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
-        self.shared.observer.answered(code);
-        judged
+        match self.judge(request, patience).await {
+            Ok(answer) => {
+                self.shared.observer.answered(Code::Ok);
+                Ok(answer)
+            }
+            Err(mistake) => Err(self.refused(&mistake.to_string())),
+        }
+    }
+
+    /// Tells of a request that cannot be judged.
+    fn refused(&self, message: &str) -> Status {
+        self.shared.observer.mistaken(message);
+        self.shared.observer.answered(Code::InvalidArgument);
+        Status::invalid_argument(message)
     }
 
     async fn judge(

@@ -2,6 +2,7 @@
 
 mod door;
 mod guests;
+mod heads;
 mod pulse;
 mod requests;
 mod streams;
@@ -23,6 +24,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -37,6 +39,7 @@ use crate::tls::ListenerTls;
 pub(crate) use self::door::BACKLOG;
 use self::door::Door;
 use self::guests::Guests;
+use self::heads::Heads;
 use self::pulse::{Counted, Heard, InFlight, Over, Pulse};
 use self::requests::Requests;
 use self::streams::{Driver, Streams};
@@ -83,10 +86,9 @@ impl Bounds {
     }
 }
 
-/// Returns a window for the whole of nearly every body, for one of several MiB a part, and never less
-/// than clients count on before they are told.
+/// Returns a window for the whole of nearly every body, for one of several MiB a part.
 fn stream_window(body_bytes_max: usize) -> u32 {
-    u32::try_from(body_bytes_max).unwrap_or(u32::MAX).clamp(65_535, CONNECTION_WINDOW)
+    u32::try_from(body_bytes_max).unwrap_or(u32::MAX).clamp(256 << 10, CONNECTION_WINDOW)
 }
 
 /// How often a silent HTTP/2 connection is asked whether it still lives, and how long it has to
@@ -97,13 +99,13 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same for one that gives way to another, which waits meanwhile.
-const WAY_TIMEOUT: Duration = Duration::from_millis(100);
+const WAY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a connection that has just been opened may take to ask when the service stops.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// How often a connection without a place looks for another that gives way.
-const WAY_INTERVAL: Duration = Duration::from_millis(200);
+const WAY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The most requests at a time of one listener that have not been answered in full, unless it grants
 /// even more connections.
@@ -157,22 +159,25 @@ pub(crate) async fn route(
 }
 
 /// Answers on `listener` by `service`, within `bounds`, by TLS if there is a `tls`, until `stopped`
-/// says `true` or its sender is gone. Then it finishes what is in flight and returns.
+/// says `true` or its sender is gone. Then it finishes what is in flight and returns. Requests beyond the most
+/// at a time are counted as `refused`.
 pub(crate) async fn serve(
     listener: TcpListener,
     service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
+    refused: Counter,
     stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
-    let requests = Arc::new(Requests::new(bounds.connections_max.max(REQUESTS_MAX)));
-    let mut guests = Guests::default();
+    let requests = Arc::new(Requests::new(bounds.connections_max.max(REQUESTS_MAX), refused));
+    let heads = Arc::new(Heads::default());
+    let mut guests = Guests::new(bounds.connections_max);
     let mut door = Door::new(listener);
     let mut stopping = stopped.clone();
     let greet = move |(stream, peer), place, guests: &mut Guests| {
         let opened = Instant::now();
-        let pulse = Arc::new(Pulse::new(opened, Arc::clone(&requests)));
+        let pulse = Arc::new(Pulse::new(opened, Arc::clone(&requests), Arc::clone(&heads)));
         if bounds.gives_way {
             guests.add(&pulse);
         }
@@ -300,15 +305,15 @@ impl<S: Service> Connection<S> {
             over = pulse.over(bounds.header_timeout, bounds.idle_timeout) => Some(over),
         };
         match over {
-            Some(Over::Head) => {}
             Some(Over::Idle) => {
                 served.connection().graceful_shutdown();
                 drop(timeout(GOODBYE_TIMEOUT, served).await);
             }
-            Some(Over::Way) => {
+            Some(Over::Way) if pulse.takes_goodbye() => {
                 served.connection().graceful_shutdown();
                 drop(timeout(WAY_TIMEOUT, served).await);
             }
+            Some(Over::Head | Over::Way | Over::Untaken) => {}
             // What is in flight is finished, unless it is still on its way here.
             None => {
                 served.connection().graceful_shutdown();
@@ -371,7 +376,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", get(|| async { "hello" }));
-        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, Counter::default(), stopped));
         (address, stop)
     }
 
@@ -386,7 +391,7 @@ mod tests {
         let (mut connection, start) = (TcpStream::connect(address).await.unwrap(), Instant::now());
         connection.write_all(begun).await.unwrap();
         let mut rest = Vec::new();
-        timeout(MUCH_LATER, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
+        timeout(MUCH_LATER * 3, connection.read_to_end(&mut rest)).await.unwrap().unwrap();
         (String::from_utf8_lossy(&rest).into_owned(), start.elapsed())
     }
 
@@ -426,6 +431,36 @@ mod tests {
         assert!(took >= SOON, "{took:?}");
     }
 
+    /// A client of HTTP/2 that lets the service send nothing, and asks for a path of one letter.
+    fn takes_nothing(path: u8) -> Vec<u8> {
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+        let head = [0x82, 0x86, 0x44, 2, b'/', path, 0x41, 1, b'x'];
+        let frame = [0, 0, head.len() as u8, 1, 5, 0, 0, 0, 1];
+        [&PREFACE[..24], &settings, &frame, &head].concat()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_take_its_answer_is_let_go_and_one_that_waits_for_more_is_not() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let lasting = get(|| async {
+            Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>())
+        });
+        let hello = get(|| async { "hello" });
+        let router = Router::new().route("/a", hello).route("/b", lasting);
+        let (_stop, stopped) = watch::channel(false);
+        let bounds =
+            Bounds { header_timeout: MUCH_LATER * 9, idle_timeout: MUCH_LATER * 9, ..ROOMY };
+        tokio::spawn(serve(listener, routed(router), bounds, None, Counter::default(), stopped));
+        let (_, took) = ended(address, &takes_nothing(b'a')).await;
+        assert!((5..=11).contains(&took.as_secs()), "{took:?}");
+
+        let mut waits = takes_nothing(b'b');
+        waits[32 + 2] = 1; // The window has a byte, and the service waits for its own.
+        let (_, took) = ended(address, &waits).await;
+        assert!(took > MUCH_LATER, "until it is asked whether it still lives: {took:?}");
+    }
+
     #[tokio::test]
     async fn a_request_in_flight_is_not_idle() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -437,7 +472,7 @@ mod tests {
         let bounds = Bounds { header_timeout: SOON, idle_timeout: SOON, ..ROOMY };
         let (_stop, stopped) = watch::channel(false);
         let router = Router::new().route("/", slow);
-        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, Counter::default(), stopped));
         let (answer, took) = ended(address, REQUEST).await;
         assert!(answer.ends_with("hello"), "{answer}");
         assert!(took >= SOON * 4, "idle only from the answer on: {took:?}");
@@ -458,7 +493,7 @@ mod tests {
         let never = get(std::future::pending::<&str>);
         let router =
             Router::new().route("/", slow()).route("/waits", slow()).route("/never", never);
-        tokio::spawn(serve(listener, routed(router), bounds, None, stopped));
+        tokio::spawn(serve(listener, routed(router), bounds, None, Counter::default(), stopped));
         // Nobody waits for ever for one that may have gone away.
         for (path, answered) in [("/", true), ("/waits", false), ("/never", false)] {
             let mut client = TcpStream::connect(address).await.unwrap();
@@ -473,7 +508,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_beyond_the_most_of_a_listener_is_refused() {
-        let pulse = Arc::new(Pulse::new(Instant::now(), Arc::new(Requests::new(1))));
+        let pulse = Arc::new(Pulse::new(
+            Instant::now(),
+            Arc::new(Requests::new(1, Counter::default())),
+            Arc::default(),
+        ));
         let request = Request::new(());
         let (first, second) = (pulse.begin(false), pulse.begin(false));
         assert!(refusal(&request, &ROOMY, &first).is_none());
@@ -497,7 +536,14 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(listener, routed(Router::new()), bounds, tls, stopped));
+        tokio::spawn(serve(
+            listener,
+            routed(Router::new()),
+            bounds,
+            tls,
+            Counter::default(),
+            stopped,
+        ));
         for begun in [&b""[..], &[22, 3, 1]] {
             // The second is accepted only once the first has given its place back.
             let mut connection = TcpStream::connect(address).await.unwrap();

@@ -32,8 +32,14 @@ use crate::metrics::Listener;
 /// deadline, so this one ends those who do not send what they began.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The most bytes of a request, as servers of gRPC take them unless told otherwise. Envoy puts headers of
+/// its clients into each descriptor, and lets those pass whose requests are refused.
+const REQUEST_LEN_MAX: usize = 4 << 20;
+
 /// The name that the metrics give to Envoy's requests.
 const ENDPOINT: &str = "envoy";
+
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// The most bytes that a health check or a reflection of services may send.
 const OTHER_LEN_MAX: usize = 8 << 10;
@@ -52,11 +58,8 @@ pub(crate) fn rate_limiter(app: &Arc<App>, config: EnvoyConfig) -> RateLimiter {
     RateLimiter::with_observer(app.limiter.clone(), limits, config, app.edge.envoy.clone(), watch)
 }
 
-pub(crate) async fn service(
-    app: &Arc<App>,
-    limiter: RateLimiter,
-    request_len_max: usize,
-) -> (impl Service, Health) {
+pub(crate) async fn service(app: &Arc<App>, limiter: RateLimiter) -> (impl Service, Health) {
+    let request_len_max = app.body_bytes_max.max(REQUEST_LEN_MAX);
     let (routes, health) = routes(limiter.clone(), request_len_max).await;
     let grpc = Arc::new(Grpc {
         app: Arc::clone(app),
@@ -104,6 +107,9 @@ impl Grpc {
 
     async fn judge(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
         if request.uri().path() != RateLimiter::PATH {
+            if request.uri().path() == HEALTH_CHECK {
+                return Box::pin(self.check_health(request, peer)).await.map(Either::Right);
+            }
             // Boxed, so that a call is not moved about with room for it.
             return Box::pin(self.route_other(request, peer)).await.map(Either::Right);
         }
@@ -122,7 +128,11 @@ impl Grpc {
         );
         let body = match received.await {
             Ok(body) => body,
-            Err(lost) => return self.refused(lost).into_http().map(Either::Right),
+            Err(lost) => {
+                let status = self.refused(lost);
+                self.note_refused(lost, &status);
+                return status.into_http().map(Either::Right);
+            }
         };
         let Some(message) = message(&body).filter(|_| is_plain) else {
             let request = Request::from_parts(head, Full::new(body));
@@ -135,7 +145,20 @@ impl Grpc {
         }
     }
 
-    /// Answers health checks and reflection, which may last. Each counts as the most that it may send
+    /// Answers a health check, which does not last, whatever others do that may.
+    async fn check_health(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let (version, arriving) = (head.version, &self.app.arriving);
+        let held_len = || header_bytes(&head.headers);
+        let received =
+            receive(body, OTHER_LEN_MAX, REQUEST_TIMEOUT, version, arriving, held_len).await;
+        match received {
+            Ok(body) => self.route(Request::from_parts(head, Full::new(body)), peer).await,
+            Err(lost) => self.refused(lost).into_http(),
+        }
+    }
+
+    /// Answers watches of health and reflection, which may last. Each counts as the most that it may send
     /// for as long as it does.
     async fn route_other(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
         let held_len = header_bytes(request.headers()) + OTHER_LEN_MAX + OTHER_BYTES;
@@ -163,6 +186,18 @@ impl Grpc {
             Ok(response) => response,
             Err(_) => self.refused(Lost::TooSlow).into_http(),
         }
+    }
+
+    /// Tells of a request of Envoy that gets an error, unless Envoy itself has broken it off.
+    fn note_refused(&self, lost: Lost, status: &Status) {
+        let code = match lost {
+            Lost::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Lost::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Lost::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Lost::BrokenOff => return,
+        };
+        self.app.hints.bad_envoy_request(status.message());
+        self.app.metrics.count_request(ENDPOINT, code);
     }
 
     fn refused(&self, lost: Lost) -> Status {

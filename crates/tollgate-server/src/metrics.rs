@@ -8,6 +8,7 @@ mod decisions;
 mod durations;
 mod in_flight;
 mod memory;
+mod refused_requests;
 mod requests;
 mod script_time;
 mod store_state;
@@ -31,6 +32,7 @@ use self::decisions::{Decisions, Renewal};
 use self::durations::Durations;
 use self::in_flight::Listeners;
 use self::memory::MemoryUse;
+use self::refused_requests::RefusedRequests;
 use self::requests::Requests;
 use self::script_time::ScriptTimes;
 use self::store_state::StoreState;
@@ -50,6 +52,7 @@ pub(crate) struct Metrics {
     store_errors: Family<StoreErrorLabels, Counter>,
     script_times: Option<ScriptTimes>,
     unknown_domains: Counter,
+    pub(crate) refused_requests: RefusedRequests,
     admin_refusals: AdminRefusals,
 }
 
@@ -107,6 +110,7 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&durations)));
         let requests = Requests::new(&mut registry);
         let in_flight = Listeners::new(&mut registry);
+        let refused_requests = RefusedRequests::new(&mut registry);
         let store_errors = Family::<StoreErrorLabels, Counter>::default();
         for kind in STORE_ERRORS {
             store_errors.get_or_create(&StoreErrorLabels { kind: kind.as_str() }).inc_by(0);
@@ -143,6 +147,7 @@ impl Metrics {
             store_errors,
             script_times,
             unknown_domains,
+            refused_requests,
             admin_refusals,
         }
     }

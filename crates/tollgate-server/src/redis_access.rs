@@ -36,11 +36,22 @@ impl Shown {
                 Some(text.lines().next().unwrap_or_default().to_owned())
             }
         };
-        let ca = access.tls.ca.as_deref().map(|path| read(path, "tls.ca")).transpose()?;
-        let identity = match &access.tls.identity {
-            Some((certificate, key)) => {
-                Some((read(certificate, "tls.cert")?, read(key, "tls.key")?))
+        let read_pem = |path: &Path, field: &str, label: &str| {
+            let text = read(path, field)?;
+            let marker = format!("{label}-----");
+            if String::from_utf8_lossy(&text).contains(&marker) {
+                return Ok(text);
             }
+            let shown = named(path, section, field);
+            Err(format!("{shown} cannot be used: there is no -----BEGIN ... {marker} in it"))
+        };
+        let ca = access.tls.ca.as_deref();
+        let ca = ca.map(|path| read_pem(path, "tls.ca", "CERTIFICATE")).transpose()?;
+        let identity = match &access.tls.identity {
+            Some((certificate, key)) => Some((
+                read_pem(certificate, "tls.cert", "CERTIFICATE")?,
+                read_pem(key, "tls.key", "PRIVATE KEY")?,
+            )),
             None => None,
         };
         Ok(Self { password, ca, identity })

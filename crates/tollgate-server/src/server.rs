@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -211,11 +212,15 @@ impl Server {
         let exporting = exporting.map(|it| tokio::spawn(it.run(async { drop(stopped.await) })));
         let listeners = tls.iter().flatten().cloned().collect();
         let [http_tls, grpc_tls, admin_tls] = tls;
-        let (stop_http, http) = spawn(http, http::service(&app), http_bounds, http_tls);
-        let (service, health) = grpc::service(&app, envoy, limits.body_bytes_max).await;
-        let (stop_grpc, grpc) = grpc.map(|grpc| spawn(grpc, service, bounds, grpc_tls)).unzip();
+        let refused = &app.metrics.refused_requests;
+        let (stop_http, http) =
+            spawn(http, http::service(&app), http_bounds, http_tls, &refused.http);
+        let (service, health) = grpc::service(&app, envoy).await;
+        let (stop_grpc, grpc) =
+            grpc.map(|grpc| spawn(grpc, service, bounds, grpc_tls, &refused.grpc)).unzip();
         let service = accept::routed(admin::router(&app));
-        let (stop_admin, mut admin) = spawn(admin, service, admin_bounds, admin_tls);
+        let (stop_admin, mut admin) =
+            spawn(admin, service, admin_bounds, admin_tls, &refused.admin);
         tokio::select! {
             () = shutdown => {}
             // None of these ends by itself.
@@ -318,8 +323,10 @@ fn spawn(
     service: impl Service,
     bounds: Bounds,
     tls: Option<Arc<ListenerTls>>,
+    refused: &Counter,
 ) -> (watch::Sender<bool>, JoinHandle<()>) {
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept::serve(listener, service, bounds, tls, stopped));
+    let task =
+        tokio::spawn(accept::serve(listener, service, bounds, tls, refused.clone(), stopped));
     (stop, task)
 }

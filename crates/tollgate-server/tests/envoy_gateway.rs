@@ -80,6 +80,30 @@ async fn all_descriptors_of_a_request_are_judged_together() {
 }
 
 #[tokio::test]
+async fn no_header_of_a_client_gets_a_request_past_its_limit() {
+    let ((service, _clock), origin) = (with_limits().await, Origin::start().await);
+    let gateway = Gateway::start(service.grpc, origin.address()).await;
+    // Each goes into two descriptors.
+    let long = vec![b'x'; 50_000];
+    for (count, tenant) in [(1, &b"acme"[..]), (2, b"\xff"), (3, b"a\xc3"), (4, &long)] {
+        let reply = gateway.get_with_bytes("/export/x", &[("x-tenant", tenant)]).await;
+        assert_eq!((reply.status, origin.requests()), (200, count));
+    }
+    for _ in 4..20 {
+        assert_eq!(gateway.get("/", &[]).await.status, 200);
+    }
+    for tenant in [&b"acme"[..], b"\xff", b"a\xc3", b"\x80\xfe", &long] {
+        let denied = gateway.get_with_bytes("/export/x", &[("x-tenant", tenant)]).await;
+        assert_eq!(denied.status, 429);
+        assert_eq!(denied.json()["rule"], "remote_address");
+    }
+    assert_eq!(
+        service.metric("tollgate_requests_total{endpoint=\"envoy\",status=\"200\"}").await,
+        Some(25.0)
+    );
+}
+
+#[tokio::test]
 async fn the_access_log_names_the_rule_and_the_exact_wait() {
     let ((service, clock), origin) = (with_limits().await, Origin::start().await);
     let gateway = Gateway::start(service.grpc, origin.address()).await;
@@ -164,7 +188,7 @@ async fn g10_a_store_that_hangs_is_answered_for_by_the_policies_within_envoys_ti
     let gateway = Gateway::start_with_2_s(service.grpc, origin.address()).await;
     let refused = gateway.get("/", &[("x-tenant", "acme")]).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
-    assert_eq!(refused.json()["title"], "Service Unavailable");
+    assert_eq!(refused.json()["title"], "Too Many Requests");
     assert_eq!(gateway.get("/", &[]).await.status, 200, "the rule of the address is open");
     assert_eq!(gateway.stat("cluster.service.ratelimit.error").await, 0);
 }

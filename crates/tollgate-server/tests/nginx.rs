@@ -98,6 +98,26 @@ async fn errors_of_the_service_stay_its_own() {
 }
 
 #[tokio::test]
+async fn answers_with_many_headers_count() {
+    // All of these rules are named in the headers.
+    let name = "n".repeat(60);
+    let rules: Vec<_> =
+        (0..60).map(|index| format!("{{ name: {name}{index}, key: ip, limit: 3/h }}")).collect();
+    let long = "x".repeat(12_000);
+    let config = format!(
+        "trusted_proxies: [127.0.0.0/8]\nheaders: {{ ietf: draft-11 }}\n\
+         denial: {{ headers: {{ X-Long: {long} }} }}\nrules: [{}]\n",
+        rules.join(", ")
+    );
+    let (service, origin) = (Service::start(&config).await, Origin::start().await);
+    let gateway = Gateway::start(service.http, origin.address()).await;
+    for status in [200, 200, 200, 429, 429] {
+        assert_eq!(get(&gateway, "/page", &[]).await.status, status);
+    }
+    assert_eq!(origin.requests(), 3);
+}
+
+#[tokio::test]
 async fn each_client_has_its_own_budget_and_cannot_speak_for_the_gateway() {
     let rules = "
 trusted_proxies: [127.0.0.1]

@@ -47,6 +47,11 @@ impl Decoder<'_> {
             let help = "the usual one is 429; 503 is understood as well";
             self.error(Mistake::new(node.span.clone(), message).help(help));
         }
+        if let Some(code @ (500..=502 | 504..=599)) = code {
+            let message =
+                format!("gateways take {code} for a failure, and may let denied requests pass");
+            self.warning(Mistake::new(node.span.clone(), message).help("write 429, or 503"));
+        }
         code
     }
 

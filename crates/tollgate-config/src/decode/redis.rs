@@ -131,6 +131,15 @@ impl Decoder<'_> {
         let username = fields.value("username", self);
         let username = username.and_then(|node| self.some_text(node, "username"));
         let password = self.password(fields);
+        let has_password = LOGIN[1..].iter().any(|name| fields.entry(name).is_some());
+        if let Some(entry) = fields.entry("username").filter(|_| !has_password) {
+            let mistake = Mistake::new(entry.name_span.clone(), "the user has no password");
+            self.error(
+                mistake.help(
+                    "add `password` or `password_file`; for a user with `nopass` any will do",
+                ),
+            );
+        }
         let database = fields.value("database", self);
         let database = database.and_then(|node| self.number(node, "database", 0..=9_999));
         let database = database.and_then(|database| u32::try_from(database).ok());

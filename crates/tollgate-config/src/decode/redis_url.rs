@@ -22,6 +22,9 @@ const NODE_FORM: &str = "write redis://[user:password@]host[:port], or rediss://
 const ENCODE: &str = "write `@` as %40, `:` as %3A, `/` as %2F, `?` as %3F, `#` as %23 and `%` as \
                       %25 in the user and the password, or use the fields `username` and `password`";
 
+const PASSWORD: &str = "write user:password@, or use the fields `username` and `password_file`; for a user with \
+                        `nopass` any password will do";
+
 /// Checks that `url` is of the form that [`FORM`] states, or [`NODE_FORM`] for a node.
 pub(super) fn check(url: &str, named: Named) -> Result<(), Problem> {
     let form = match named {
@@ -55,6 +58,10 @@ pub(super) fn check(url: &str, named: Named) -> Result<(), Problem> {
         }
         if user.matches(':').count() > 1 {
             return fail("the user or the password contains `:`", ENCODE);
+        }
+        // Such a URL would ask as the server's default user, which may do more.
+        if user.split_once(':').is_none_or(|(_, password)| password.is_empty()) {
+            return fail("the user has no password", PASSWORD);
         }
         if !is_percent_encoded(user) {
             return fail("`%` in the user or the password is not followed by two digits", ENCODE);

@@ -62,7 +62,8 @@ fn problem<'a>(text: &str, rule: Option<&'a str>, wait: Option<Duration>) -> Pro
         None => text.to_owned(),
     };
     let violated_policies = Vec::new();
-    let (r#type, title) = ("about:blank", "Service Unavailable");
+    // Envoy answers with 429 whatever the reason, and the title is that of the status.
+    let (r#type, title) = ("about:blank", "Too Many Requests");
     Problem { r#type, title, detail, rule, retry_after_ms, violated_policies }
 }
 

@@ -4,30 +4,44 @@ use std::sync::{Arc, Weak};
 
 use super::pulse::Pulse;
 
-/// The connections of a listener, among which one can be found that gives way.
-#[derive(Debug, Default)]
-pub(super) struct Guests(Vec<Weak<Pulse>>);
+/// One in so many connections gives way at a time, so that who fills all places again and again does
+/// not keep others waiting.
+const WAY_SHARE: usize = 32;
+
+/// The connections of a listener, among which some can be found that give way.
+#[derive(Debug)]
+pub(super) struct Guests {
+    pulses: Vec<Weak<Pulse>>,
+    /// How many give way at a time.
+    way: usize,
+}
 
 impl Guests {
-    /// Adds a connection, which leaves by the drop of its pulse.
-    pub(super) fn add(&mut self, pulse: &Arc<Pulse>) {
-        if self.0.len() == self.0.capacity() {
-            self.forget_gone();
-        }
-        self.0.push(Arc::downgrade(pulse));
+    pub(super) const fn new(connections_max: usize) -> Self {
+        Self { pulses: Vec::new(), way: connections_max.div_ceil(WAY_SHARE) }
     }
 
-    /// Tells the connection that has asked nothing for the longest to end, if there is one.
+    /// Adds a connection, which leaves by the drop of its pulse.
+    pub(super) fn add(&mut self, pulse: &Arc<Pulse>) {
+        if self.pulses.len() == self.pulses.capacity() {
+            self.forget_gone();
+        }
+        self.pulses.push(Arc::downgrade(pulse));
+    }
+
+    /// Tells the connections that have asked nothing for the longest to end.
     pub(super) fn make_way(&mut self) {
         self.forget_gone();
-        let all = self.0.iter().filter_map(Weak::upgrade);
+        let all = self.pulses.iter().filter_map(Weak::upgrade);
         let idle = all.filter_map(|pulse| Some((pulse.idle_since()?, pulse)));
-        if let Some((_, pulse)) = idle.min_by_key(|(since, _)| *since) {
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_by_key(|(since, _)| *since);
+        for (_, pulse) in idle.iter().take(self.way) {
             pulse.make_way();
         }
     }
 
     fn forget_gone(&mut self) {
-        self.0.retain(|pulse| pulse.strong_count() > 0);
+        self.pulses.retain(|pulse| pulse.strong_count() > 0);
     }
 }

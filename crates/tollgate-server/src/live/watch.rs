@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use notify::{EventKind, RecursiveMode, Watcher};
 use tokio::sync::Notify;
@@ -115,19 +115,25 @@ fn identified(folders: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, FolderId> {
 
 /// What tells a folder from another that has its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FolderId(u64, u64);
+struct FolderId {
+    device: u64,
+    inode: u64,
+    /// Numbers of folders that are gone are given to new ones.
+    created: Option<SystemTime>,
+}
 
 impl FolderId {
     #[cfg(unix)]
     fn of(metadata: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
 
-        Self(metadata.dev(), metadata.ino())
+        let created = metadata.created().ok();
+        Self { device: metadata.dev(), inode: metadata.ino(), created }
     }
 
     #[cfg(not(unix))]
-    const fn of(_metadata: &fs::Metadata) -> Self {
-        Self(0, 0)
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self { device: 0, inode: 0, created: metadata.created().ok() }
     }
 }
 

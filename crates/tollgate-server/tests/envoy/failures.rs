@@ -52,7 +52,7 @@ async fn g10_without_the_store_the_policies_of_the_rules_answer() {
     let headers = &refused.response_headers_to_add;
     assert_eq!((headers[1].key.as_str(), headers[1].value.as_str()), ("retry-after", "1"));
     let body: serde_json::Value = serde_json::from_slice(&refused.raw_body).unwrap();
-    assert_eq!(body["title"], "Service Unavailable");
+    assert_eq!(body["title"], "Too Many Requests");
     assert_eq!(
         body["detail"],
         "the rate limit cannot be checked at the moment: try again in 1000 ms"

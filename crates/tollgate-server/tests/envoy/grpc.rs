@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tollgate_envoy::proto::{RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
+use tollgate_envoy::proto::RateLimitRequest;
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -82,20 +82,6 @@ async fn what_is_decided_is_counted_by_the_path_of_the_limit() {
     assert_eq!(count(r#"requests_total{endpoint="envoy",status="200"}"#).await, Some(5.0));
     let page = rls.service.admin("/metrics").await.body;
     assert!(!page.contains("secret"), "{page}");
-}
-
-#[tokio::test]
-async fn a_request_above_64_kib_is_refused() {
-    let rls = Rls::start(NO_RULES, &[LIMITS]).await;
-    let with_value = |len: usize| {
-        let value = "x".repeat(len);
-        let entry = rate_limit_descriptor::Entry { key: "a".to_owned(), value };
-        let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-        RateLimitRequest { descriptors: vec![descriptor], ..text::request("a=1") }
-    };
-    assert!(rls.send(with_value(60_000)).await.is_ok());
-    let refused = rls.send(with_value(70_000)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::OutOfRange);
 }
 
 #[tokio::test]

@@ -134,7 +134,11 @@ impl Gateway {
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        request(self.address, "GET", path, &headers, b"").await
+        self.get_with_bytes(path, &headers).await
+    }
+
+    pub(crate) async fn get_with_bytes(&self, path: &str, headers: &[(&str, &[u8])]) -> Reply {
+        request(self.address, "GET", path, headers, b"").await
     }
 
     /// Returns for how long all threads of Envoy and of this process could have run and had no CPU,

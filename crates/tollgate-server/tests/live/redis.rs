@@ -258,6 +258,22 @@ async fn a_file_for_redis_that_is_missing_is_named_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_file_of_certificates_without_one_is_named_at_the_start() {
+    let folder = Folder::new(
+        "rules_from: { kind: redis, url: \"rediss://127.0.0.1:9\", tls: { ca: ca.pem } }\n",
+    );
+    folder.write("ca.pem", "these are not the certificates you are looking for\n");
+    let config = Config::read(folder.path("tollgate.yaml")).unwrap();
+    let error = Server::bind(&config).await.unwrap_err().to_string();
+    let path = folder.path("ca.pem");
+    let expected = format!(
+        "the file {} of rules_from.tls.ca cannot be used: there is no -----BEGIN ... CERTIFICATE----- in it",
+        path.display()
+    );
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[tokio::test]
 async fn a_value_that_is_too_large_can_be_replaced() {
     let server = RedisServer::start().unwrap();
     let folder = Folder::new(&config(&server));

@@ -55,9 +55,9 @@ async fn answer(connection: TcpStream) {
     let request: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let mut body_len = 0;
     loop {
-        line.clear();
-        connection.read_line(&mut line).await.unwrap();
-        let header = line.trim_end().to_ascii_lowercase();
+        let mut line = Vec::new();
+        connection.read_until(b'\n', &mut line).await.unwrap();
+        let header = String::from_utf8_lossy(&line).trim_end().to_ascii_lowercase();
         if header.is_empty() {
             break;
         }

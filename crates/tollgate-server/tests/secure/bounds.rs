@@ -1,5 +1,6 @@
 //! What a request may be.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -141,7 +142,7 @@ async fn headers_are_counted_on_http2_too() {
 }
 
 #[tokio::test]
-async fn a_body_has_as_many_bytes_as_configured_over_http_and_grpc() {
+async fn a_body_has_as_many_bytes_as_configured_and_a_request_of_envoy_4_mib() {
     let body = |length: usize| format!("{{\"attributes\":{{\"a\":\"{}\"}}}}", "x".repeat(length));
     for (limits, fits, is_too_large) in
         [("body_bytes_max: 2048", 1_900, 2_100), ("body_bytes_max: 262144", 250_000, 270_000)]
@@ -149,8 +150,10 @@ async fn a_body_has_as_many_bytes_as_configured_over_http_and_grpc() {
         let service = granting(limits).await;
         assert_eq!(service.post("/v1/check", &body(fits)).await.status, 200, "{limits}");
         assert_eq!(service.post("/v1/check", &body(is_too_large)).await.status, 413, "{limits}");
-        assert_eq!(ask_grpc(&service, fits).await, Ok(()), "{limits}");
-        assert_eq!(ask_grpc(&service, is_too_large).await, Err(Code::OutOfRange), "{limits}");
+        assert_eq!(ask_grpc(&service, 4_194_000).await, Ok(()), "{limits}");
+        assert_eq!(ask_grpc(&service, 4_195_000).await, Err(Code::OutOfRange), "{limits}");
+        let refused = "tollgate_requests_total{endpoint=\"envoy\",status=\"413\"}";
+        assert_eq!(service.metric(refused).await, Some(1.0));
     }
 }
 
@@ -171,6 +174,40 @@ async fn each_listener_has_as_many_connections_as_configured() {
     assert!(timeout(SOON, &mut answer).await.is_err(), "it waits for a place");
     drop(held.pop());
     assert_ne!(timeout(PATIENCE, answer).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn g9_long_heads_that_are_left_unfinished_are_bounded_together() {
+    const HEADS: usize = 800;
+    const HEAD_LEN: usize = 60 << 10;
+    // The first 8 KiB of each are not counted.
+    const FITTING: usize = (32 << 20) / (HEAD_LEN - (8 << 10));
+    let service = Service::start(RULES).await;
+    let mut begun = b"GET /v1/auth HTTP/1.1\r\nhost: localhost\r\nx: ".to_vec();
+    begun.resize(HEAD_LEN, b'x');
+    let mut held = Vec::new();
+    for _ in 0..HEADS {
+        let mut connection = TcpStream::connect(service.http).await.unwrap();
+        // Those that are refused may be so before they have sent all.
+        let _ = connection.write_all(&begun).await;
+        held.push(connection);
+    }
+    let start = Instant::now();
+    while held.len() > FITTING && start.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let is_open = |connection: &TcpStream| {
+            let read = connection.try_read(&mut [0; 8]);
+            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        held.retain(is_open);
+    }
+    assert!(held.len() <= FITTING, "{} of {HEADS} are kept", held.len());
+    assert!(held.len() > FITTING / 2, "{} of {HEADS} are kept", held.len());
+    assert_eq!(service.auth(&[]).await.status, 200);
+    held.clear();
+    let name = "x".repeat(HEAD_LEN);
+    let answered = async || service.auth(&[("x", &name)]).await.status;
+    assert_eq!(answered().await, 200);
 }
 
 #[tokio::test]
