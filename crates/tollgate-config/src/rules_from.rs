@@ -105,7 +105,7 @@ impl HttpUrl {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
         if authority.contains('@') {
-            return Err(HttpUrl::HAS_USER);
+            return Err(Self::HAS_USER);
         }
         let (host, port) = split_port(authority)?;
         let default = if is_https { 443 } else { 80 };
