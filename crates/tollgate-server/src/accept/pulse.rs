@@ -57,8 +57,12 @@ pub(super) enum Over {
     Untaken,
 }
 
-/// How long an answer may wait for its client to take it, and at most twice that.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may wait for its client to take it, and at most twice that, while requests of
+/// others are refused for lack of places.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many times longer otherwise.
+const TAKE_PATIENCE: u32 = 5;
 
 /// The answers that are there and that the client has not taken.
 #[derive(Debug, Default)]
@@ -172,11 +176,14 @@ impl Pulse {
     /// Is done once the head of a request has taken longer than `header_timeout`, or the connection
     /// has been idle for `idle_timeout`, or gives way, or an answer is not taken.
     pub(super) async fn over(&self, header_timeout: Duration, idle_timeout: Duration) -> Over {
-        let mut look_at = Instant::now() + TAKE_TIMEOUT;
+        let (mut look_at, mut turns) = (Instant::now() + TAKE_TIMEOUT, 0);
+        let mut refused = self.requests.refused();
         loop {
             let (due, now) = (self.due(header_timeout, idle_timeout), Instant::now());
             if look_at <= now {
-                if self.state().answers.look() {
+                let is_crowded = mem::replace(&mut refused, self.requests.refused()) != refused;
+                turns = (turns + 1) % TAKE_PATIENCE;
+                if (is_crowded || turns == 0) && self.state().answers.look() {
                     return Over::Untaken;
                 }
                 look_at = now + TAKE_TIMEOUT;

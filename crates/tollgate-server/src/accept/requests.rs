@@ -57,6 +57,11 @@ impl Requests {
         count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Returns how many were one too many by now.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
     #[cold]
     fn note_refused(&self) {
         self.refused.inc();
@@ -90,6 +95,6 @@ mod tests {
         requests.end(false);
         requests.end(true);
         assert!(!requests.begin(false));
-        assert_eq!(requests.refused.get(), 2);
+        assert_eq!(requests.refused(), 2);
     }
 }
