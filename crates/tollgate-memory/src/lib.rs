@@ -109,13 +109,16 @@
 //! The cap counts keys, not these: choose small limits for logs and slots whose keys a caller can invent.
 
 mod builder;
+mod exact;
 mod kept;
+mod kept_bucket;
+mod key_hash;
 mod queue;
+mod quotas;
 mod room;
 mod shard;
 mod shard_lock;
 mod shelf;
-mod short_key;
 mod store;
 mod sync;
 mod table;

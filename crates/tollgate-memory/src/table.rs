@@ -175,7 +175,7 @@ impl<T> Table<T> {
 
     /// Gives memory back if most of the table is empty.
     pub(crate) fn tidy(&mut self, hash_of: &impl Fn(&T) -> u64) {
-        if self.homes > 8 * HOMES_MIN && self.len < self.homes / 6 {
+        if self.homes > 6 * HOMES_MIN && self.len < self.homes / 6 {
             self.resize(self.len * 2, hash_of);
         }
     }

@@ -84,13 +84,13 @@ impl MemoryStore {
     fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps: usize) -> Count {
         let before = shard.count();
         for _ in 0..steps {
-            if shard.settle(ended_by, &self.hasher).is_none() {
+            if shard.settle(ended_by).is_none() {
                 break;
             }
         }
         let freed = before - shard.count();
         if freed != Count::NONE {
-            shard.tidy(&self.hasher);
+            shard.tidy();
             self.room.count_evicted(freed);
         }
         freed
@@ -128,7 +128,7 @@ impl MemoryStore {
     fn wind_back(&self, now: Timestamp) {
         for shard in &self.shards {
             if shard.may_be_ahead(now, self.max_clock_skew) {
-                shard.lock().wind_back(now, self.max_clock_skew, &self.hasher);
+                shard.lock().wind_back(now, self.max_clock_skew);
             }
         }
     }

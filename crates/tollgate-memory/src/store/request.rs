@@ -6,8 +6,8 @@ use tollgate_core::{
     decide_together,
 };
 
-use crate::kept::KeptState;
 use crate::room::Balance;
+use crate::shard::Slot;
 use crate::shard_lock::Locked;
 use crate::store::effect::Effect;
 use crate::store::lock_plan::{LockPlan, Place};
@@ -15,15 +15,15 @@ use crate::store::{MemoryStore, check_key};
 
 /// What is stored for a charge.
 struct Found<'s> {
-    slot: Option<usize>,
-    short: Option<State>,
-    long: Option<&'s State>,
+    slot: Option<Slot>,
+    bucket: Option<State>,
+    exact: Option<&'s State>,
     record: Option<Record>,
 }
 
 impl Found<'_> {
     fn stored(&self) -> Stored<'_> {
-        Stored { state: self.short.as_ref().or(self.long), record: self.record }
+        Stored { state: self.bucket.as_ref().or(self.exact), record: self.record }
     }
 }
 
@@ -49,7 +49,7 @@ impl MemoryStore {
                 // What one charge adds or removes moves others, and they have to be found again.
                 let is_moved = balance != Balance::default();
                 for (index, (charge, place)) in charges.iter().zip(&plan.places).enumerate() {
-                    let (effect, key) = (Effect::of(&effects, index), place.key(charge));
+                    let (effect, key) = (Effect::of(&effects, index), place.key);
                     let shard = &mut locked[place.lock];
                     let at = if is_moved { shard.find(key) } else { slots[index] };
                     is_write |= effect.is_write();
@@ -74,17 +74,16 @@ impl MemoryStore {
         &self,
         operation: Operation,
         charges: &[Charge<'_>],
-        (plan, locked): (&LockPlan, &[Locked<'_>]),
+        (plan, locked): (&LockPlan<'_>, &[Locked<'_>]),
         now: Timestamp,
-    ) -> (Effects, SmallVec<[Option<usize>; 2]>, Balance) {
-        let find = |(charge, place): (&Charge<'_>, &Place)| {
-            let (shard, key) = (&locked[place.lock], place.key(charge));
+    ) -> (Effects, SmallVec<[Option<Slot>; 2]>, Balance) {
+        let find = |(charge, place): (&Charge<'_>, &Place<'_>)| {
+            let (shard, key) = (&locked[place.lock], place.key);
             let slot = shard.find(key);
-            let kept = slot.and_then(|slot| shard.kept(slot));
             Found {
                 slot,
-                short: kept.and_then(KeptState::short_state),
-                long: kept.and_then(KeptState::long_state),
+                bucket: slot.and_then(|slot| shard.bucket_state(slot)),
+                exact: slot.and_then(|slot| shard.exact_state(slot)),
                 record: self.record(shard, operation, (key, charge)),
             }
         };

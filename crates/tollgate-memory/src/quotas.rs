@@ -1,0 +1,149 @@
+//! The quotas by which the buckets of a shard refill, each kept once.
+
+use std::num::NonZeroU16;
+
+use tollgate_core::{Quota, Timestamp};
+
+use crate::key_hash::KeyHasher;
+use crate::shelf::Shared;
+use crate::table::Table;
+
+/// So many free entries stay, so that a key that comes and goes does not allocate each time.
+const FREE_MIN: usize = 4;
+
+/// The number of a quota in its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaId(NonZeroU16);
+
+impl QuotaId {
+    #[inline(always)]
+    const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl From<NonZeroU16> for QuotaId {
+    #[inline(always)]
+    fn from(number: NonZeroU16) -> Self {
+        Self(number)
+    }
+}
+
+impl From<QuotaId> for NonZeroU16 {
+    fn from(id: QuotaId) -> Self {
+        id.0
+    }
+}
+
+/// What the level of a bucket and its refill depend on, of its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Refill {
+    pub(crate) scale: u64,
+    units_per_tick: u64,
+    burst: u32,
+    tick_us: u32,
+}
+
+impl Refill {
+    #[inline(always)]
+    const fn of(quota: &Quota) -> Self {
+        Self {
+            scale: quota.scale(),
+            units_per_tick: quota.units_per_tick(),
+            burst: quota.burst(),
+            tick_us: quota.tick_us(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_of(&self, quota: &Quota) -> bool {
+        *self == Self::of(quota)
+    }
+
+    /// Returns when the bucket that had `level` at `ts` is full, in microseconds since the epoch, at
+    /// most `u64::MAX`.
+    pub(crate) fn full_at(&self, level: u64, ts: Timestamp) -> u64 {
+        let level_max = u64::from(self.burst) * self.scale;
+        let ticks = level_max.saturating_sub(level).div_ceil(self.units_per_tick.max(1));
+        ts.as_micros().saturating_add(ticks.saturating_mul(self.tick_us.into()))
+    }
+}
+
+/// A quota, and how many buckets refill by it: none if its number is free.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    refill: Refill,
+    hash: u64,
+    buckets: usize,
+}
+
+/// The quotas of a shard.
+///
+/// Buckets are many and quotas few, so that a bucket keeps the number of its quota in place of what
+/// the quota says. Never are there more of them than there were buckets at once.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    entries: Vec<Entry>,
+    index: Table<QuotaId>,
+    free: Vec<QuotaId>,
+}
+
+impl Quotas {
+    #[inline(always)]
+    pub(crate) fn refill(&self, id: QuotaId) -> Option<&Refill> {
+        Some(&self.entries.get(id.index())?.refill)
+    }
+
+    /// Counts one more bucket under a quota. `None` if all numbers are taken by others.
+    pub(crate) fn enter(&mut self, quota: &Quota, hasher: &KeyHasher) -> Option<QuotaId> {
+        let refill = Refill::of(quota);
+        let hash = hasher.hash_one(refill);
+        let is_it = |id: &QuotaId| self.refill(*id) == Some(&refill);
+        let known = self.index.find(hash, is_it).and_then(|slot| self.index.at(slot)).copied();
+        if let Some(id) = known {
+            self.entries.get_mut(id.index())?.buckets += 1;
+            return Some(id);
+        }
+        let entry = Entry { refill, hash, buckets: 1 };
+        let id = match self.free.pop() {
+            Some(id) => {
+                *self.entries.get_mut(id.index())? = entry;
+                id
+            }
+            None => {
+                let id = NonZeroU16::new(u16::try_from(self.entries.len() + 1).ok()?)?;
+                self.entries.push(entry);
+                QuotaId(id)
+            }
+        };
+        let entries = &self.entries;
+        self.index.insert(hash, id, &|id: &QuotaId| entries.get(id.index()).map_or(0, |e| e.hash));
+        Some(id)
+    }
+
+    /// Counts one bucket less under a quota.
+    pub(crate) fn leave(&mut self, id: QuotaId) {
+        let Some(entry) = self.entries.get_mut(id.index()) else { return };
+        entry.buckets -= 1;
+        if entry.buckets > 0 {
+            return;
+        }
+        if let Some(slot) = self.index.find(entry.hash, |other| *other == id) {
+            self.index.remove(slot);
+        }
+        self.free.push(id);
+        let entries = &self.entries;
+        self.index.tidy(&|id: &QuotaId| entries.get(id.index()).map_or(0, |entry| entry.hash));
+        if self.index.len() == 0 && self.free.len() > FREE_MIN {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Shared for Quotas {
+    fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.index.bytes()
+            + self.free.capacity() * size_of::<QuotaId>()
+    }
+}
