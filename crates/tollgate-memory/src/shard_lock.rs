@@ -7,6 +7,7 @@ use tollgate_core::{Charge, Decision, Record, Ticket, Timestamp};
 
 use crate::kept_bucket::Spent;
 use crate::key_hash::{Key, KeyHasher};
+use crate::room::Count;
 use crate::shard::{Refilling, Shard, Slot};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
@@ -122,6 +123,13 @@ impl Locked<'_> {
         self.lock.note_write(now);
         self.is_reordered = true;
         self.shard.store_record(key, record, now, hasher);
+    }
+
+    /// Removes everything, and returns how many buckets and records there were.
+    pub(crate) fn clear(&mut self) -> Count {
+        self.is_reordered = true;
+        self.lock.newest_us.store(0, Ordering::Relaxed);
+        self.shard.clear()
     }
 
     /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.

@@ -6,6 +6,7 @@ use tollgate_core::{Algorithm, Bucket, Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, Stat
 use super::*;
 
 mod algorithms;
+mod bounded_work;
 mod records;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
