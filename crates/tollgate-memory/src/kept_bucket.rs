@@ -135,3 +135,26 @@ impl Item for KeptBucket {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::key_hash::KeyHasher;
+
+    #[test]
+    fn keys_that_differ_in_any_of_112_bits_have_buckets_of_their_own() {
+        let (mut quotas, hasher) = (Quotas::default(), KeyHasher::new());
+        let quota = Quota::new("1/s".parse().unwrap(), 5).unwrap();
+        let id = quotas.enter(&quota, &hasher).unwrap();
+        let key = hasher.key("a");
+        let bucket = Bucket { level: 1, scale: quota.scale(), ts: Timestamp::EPOCH };
+        let kept = KeptBucket::new(key, id, &bucket);
+        assert!(kept.is(key));
+        assert_eq!(kept.quota(), Some(id));
+        for bit in 0..64 {
+            assert!(!kept.is(Key { hash: key.hash ^ (1 << bit), ..key }), "{bit}");
+            assert_eq!(kept.is(Key { check: key.check ^ (1 << bit), ..key }), bit < 16, "{bit}");
+        }
+    }
+}

@@ -64,3 +64,32 @@ fn random() -> [u64; 2] {
 const fn random() -> [u64; 2] {
     [1, 2]
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_hashes_have_random_bits_that_do_not_depend_on_each_other() {
+        let [one, other] = [KeyHasher::new(), KeyHasher::new()];
+        let mut counts = [[0; 64]; 5];
+        for number in 0..10_000 {
+            let text = format!("default:api:ip={number:09}");
+            let (key, others) = (one.key(&text), other.key(&text));
+            let words = [
+                key.hash,
+                key.check,
+                key.hash ^ key.check,
+                key.hash ^ others.hash,
+                key.check ^ others.check,
+            ];
+            for (counts, word) in counts.iter_mut().zip(words) {
+                (0..64).for_each(|bit| counts[bit] += word >> bit & 1);
+            }
+        }
+        // Half of 10,000; seven standard deviations are 350.
+        let even = 4_650..5_350;
+        assert!(counts.as_flattened().iter().all(|count| even.contains(count)), "{counts:?}");
+    }
+}

@@ -147,3 +147,68 @@ impl Shared for Quotas {
             + self.free.capacity() * size_of::<QuotaId>()
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn quota(burst: u64) -> Quota {
+        Quota::new("7/min".parse().unwrap(), burst).unwrap()
+    }
+
+    #[test]
+    fn a_quota_is_kept_once_for_all_buckets_and_as_long_as_there_are_any() {
+        let (mut quotas, hasher) = (Quotas::default(), KeyHasher::new());
+        let ids: Vec<_> = (1..=100).map(|n| quotas.enter(&quota(n), &hasher).unwrap()).collect();
+        for (n, id) in (1..).zip(&ids) {
+            assert!(quotas.refill(*id).unwrap().is_of(&quota(n)));
+            assert!(!quotas.refill(*id).unwrap().is_of(&quota(n + 1)));
+            assert_eq!(quotas.enter(&quota(n), &hasher), Some(*id));
+        }
+        assert_eq!(quotas.entries.len(), 100);
+        ids.iter().for_each(|id| quotas.leave(*id));
+        assert_eq!(quotas.enter(&quota(50), &hasher), Some(ids[49]));
+        quotas.leave(ids[49]);
+        let bytes = quotas.bytes();
+        ids.iter().for_each(|id| quotas.leave(*id));
+        assert_eq!((quotas.entries.len(), quotas.index.len()), (0, 0));
+        assert!(bytes > 4_000 && quotas.bytes() == 0, "{bytes} {}", quotas.bytes());
+    }
+
+    #[test]
+    fn numbers_of_quotas_that_are_gone_are_given_to_others() {
+        let (mut quotas, hasher) = (Quotas::default(), KeyHasher::new());
+        let first = quotas.enter(&quota(1), &hasher).unwrap();
+        for n in 2..1_000 {
+            let id = quotas.enter(&quota(n), &hasher).unwrap();
+            assert!(quotas.refill(id).unwrap().is_of(&quota(n)));
+            quotas.leave(id);
+        }
+        assert!(quotas.refill(first).unwrap().is_of(&quota(1)));
+        assert_eq!(quotas.entries.len(), 2);
+    }
+
+    #[test]
+    fn a_bucket_is_full_when_its_decisions_say_so() {
+        use tollgate_core::{Charge, Cost, MAX_CLOCK_SKEW_DEFAULT};
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        // Ticks of 1 us and of 1 s.
+        for (rate, burst) in [("7/min", 100), ("1000/s", 3), ("3/day", Quota::BURST_MAX)] {
+            let quota = Quota::new(rate.parse().unwrap(), burst).unwrap();
+            let refill = Refill::of(&quota);
+            let (mut state, mut now) = (None, start);
+            for cost in [1, 2, 1, 1] {
+                let charge = Charge::new("a", &quota, Cost::new(cost));
+                let (decision, change) = charge.decide(state.as_ref(), MAX_CLOCK_SKEW_DEFAULT, now);
+                change.apply(&mut state);
+                if let Some(tollgate_core::State::Bucket(bucket)) = &state {
+                    let full_at = now.saturating_add(decision.reset_after()).as_micros();
+                    assert_eq!(refill.full_at(bucket.level, bucket.ts), full_at, "{quota}");
+                }
+                now = now.saturating_add(std::time::Duration::from_micros(900_001));
+            }
+            assert!(state.is_some());
+        }
+    }
+}

@@ -254,3 +254,41 @@ impl Shard {
         self.buckets.bytes() + self.exact.as_ref().map_or(0, |exact| exact.bytes())
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_for_whose_quota_there_is_no_number_is_kept_with_its_key() {
+        let (mut shard, hasher) = (Shard::default(), KeyHasher::new());
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let mut edit = |name: &str, burst: u64, level: u64| {
+            let (key, quota) =
+                (hasher.key(name), Quota::new("1/s".parse().unwrap(), burst).unwrap());
+            let edit = Edit::Bucket(Bucket { level, scale: quota.scale(), ts: start });
+            let full_at = start.as_micros() + quota.level_max() - level;
+            let refilling = Refilling { edit: &edit, quota: &quota, full_at, stay: Duration::ZERO };
+            let slot = shard.find(key);
+            shard.edit((key, slot), refilling, &hasher);
+            let slot = shard.find(key).unwrap();
+            let state = shard.bucket_state(slot).or_else(|| shard.exact_state(slot).cloned());
+            assert!(
+                matches!(state, Some(State::Bucket(bucket)) if bucket.level == level),
+                "{name}"
+            );
+            (matches!(slot, Slot::Exact(_)), shard.count().buckets)
+        };
+        let last = usize::from(u16::MAX);
+        for number in 1..=last {
+            assert_eq!(edit(&number.to_string(), number as u64, 7), (false, number));
+        }
+        assert_eq!(edit("one more", 100_000, 8), (true, last + 1));
+        assert_eq!(edit("one more", 100_000, 9), (true, last + 1));
+        assert_eq!(edit("1", 100_001, 10), (true, last + 1));
+        // That was the last bucket of its quota, which leaves its number to the next.
+        assert_eq!(edit("one more", 100_000, 11), (false, last + 1));
+        assert_eq!(edit("1", 2, 12), (false, last + 1));
+    }
+}
