@@ -39,6 +39,12 @@
 //! A state is changed in place, so a check copies none however large it is. A bucket that is full has
 //! no state, and a record is gone when it has ended.
 //!
+//! A token bucket or a leaky bucket is kept without its key, by 112 bits of two hashes of it. Their seeds are
+//! secret, each store's own, and have nothing in common. **Two keys whose 112 bits are the same share one
+//! budget**: among n keys there are two with a probability below n²/2 / 2^112, if the hash is as good as
+//! random. That is 1e-22 for a million keys, and far less than that of an error of the memory itself. Windows, logs,
+//! slots and records are kept with their keys.
+//!
 //! # Atomicity
 //!
 //! The keys are spread over 64 shards, or over one for every 8,192 keys of `keys_max` if those are
@@ -63,8 +69,10 @@
 //! nor ended is never evicted, since that would hand out its units twice.
 //!
 //! So a check fails if and only if more than `keys_max` buckets would be short of full, and a reservation
-//! also if more than `keys_max` records would stand; only checks that compete for the last room at the same time may fail together where one would have
-//! fitted. Choose `keys_max` above the number of keys that spend within the longest time in which a
+//! also if more than `keys_max` records would stand, with two exceptions. Checks that compete for the last room at
+//! the same time may fail together where one would have fitted. And a check gives up when it has come upon 1,024
+//! buckets that were put off since they took their place in the order of eviction (see below). It has put these
+//! right, so that of a million of them no more than a thousand checks fail. Choose `keys_max` above the number of keys that spend within the longest time in which a
 //! quota refills, and of tickets within the longest time for which they are remembered. A caller who
 //! invents keys can use up the room for new keys, but never the units of those that are stored; what
 //! happens to new keys then is for the failure policy of the rules to say.
@@ -75,7 +83,7 @@
 //! spend puts a bucket's time off and leaves the order as it is; whoever finds the bucket first in it
 //! puts it right. So all checks together move or evict at most one bucket for each that was spent from,
 //! in O(log n), and a caller cannot make them do more. At the cap a check reads one number of each shard
-//! that has nothing to evict, and lets go of a lock after every 16 buckets.
+//! that has nothing to evict, moves or evicts at most 1,024 buckets, and lets go of a lock after every 16.
 //!
 //! Below the cap each write evicts from its shards up to four buckets that are full or records that
 //! have ended, and tables shrink when most of their keys are gone: memory that a burst of keys took
@@ -90,18 +98,21 @@
 //! - A bucket is full by the quota under which it was last written. If a quota is then made slower or
 //!   larger, buckets that nobody checks in between still leave when they were full by the old one.
 //! - When the clock has been set back by more than `max_clock_skew`, buckets lie in the future and
-//!   would leave only when the clock has caught up. A check that finds no room moves them to `now`
-//!   with the units they have (G4), and there is room as soon as they refill. Fixed windows, slots and
+//!   would leave only when the clock has caught up. A check that finds no room moves shards of at least 4,096
+//!   of them to `now`, with the units they have (G4), and there is room as soon as they refill. Fixed windows, slots and
 //!   records do not tell when they were written: they leave when any that is written now would have
 //!   ended for every clock, by the longest period, lease or reservation that their shard has seen.
 //!
 //! # Memory
 //!
-//! A stored token bucket or leaky bucket takes a slot of 64 bytes, one cache line, in a table that is 70 to
-//! 85 % full, and 16 to 20 bytes in the order: 95 to 115 bytes with its key, if that has at most 30 bytes.
-//! A longer key is stored beside it, and so is what other algorithms keep. A million keys of 24 bytes took
-//! 110 bytes each, and 143 of resident memory with the allocator's share. An empty store of the default
+//! A stored token bucket or leaky bucket takes a slot of 32 bytes, half a cache line, in a table that is 70 to
+//! 85 % full, and 16 to 20 bytes in the order: 55 to 70 bytes, however long its key is. What its refill depends on of
+//! its quota is kept once a shard, in 60 bytes. A bucket of another algorithm takes a slot of 64 bytes, its key and what
+//! is said below. A million keys took 65 bytes each, and 73 of resident memory with the allocator's share. An empty store of the default
 //! size takes 33 KB. [`MemoryStore::bytes`] counts all but the allocator's share.
+//!
+//! No check does more than a part of the store can make necessary: a table that grows is that of one shard, of
+//! some 8,192 keys in a store of up to 16 million.
 //!
 //! To these come 16 to 32 bytes for each cell of a sliding window in which something was spent, at most
 //! 101 cells; the same for each request that a sliding log remembers, at most 10,000; and some 130 for

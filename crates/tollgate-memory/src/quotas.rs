@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use smallvec::SmallVec;
 use tollgate_core::{Quota, Timestamp};
 
 use crate::key_hash::KeyHasher;
@@ -83,8 +84,16 @@ struct Entry {
 /// the quota says. Never are there more of them than there were buckets at once.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    entries: Vec<Entry>,
-    index: Table<QuotaId>,
+    /// The first lies beside what else a check reads of its shard.
+    entries: SmallVec<[Entry; 1]>,
+    numbers: Option<Box<Numbers>>,
+}
+
+/// What is needed only when buckets come and go.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Those of the quotas that have buckets, by the hash of the quota.
+    used: Table<QuotaId>,
     free: Vec<QuotaId>,
 }
 
@@ -98,53 +107,62 @@ impl Quotas {
     pub(crate) fn enter(&mut self, quota: &Quota, hasher: &KeyHasher) -> Option<QuotaId> {
         let refill = Refill::of(quota);
         let hash = hasher.hash_one(refill);
-        let is_it = |id: &QuotaId| self.refill(*id) == Some(&refill);
-        let known = self.index.find(hash, is_it).and_then(|slot| self.index.at(slot)).copied();
+        let Self { entries, numbers } = self;
+        let numbers = numbers.get_or_insert_default();
+        let is_it = |id: &QuotaId| entries.get(id.index()).is_some_and(|e| e.refill == refill);
+        let known = numbers.used.find(hash, is_it).and_then(|slot| numbers.used.at(slot)).copied();
         if let Some(id) = known {
-            self.entries.get_mut(id.index())?.buckets += 1;
+            entries.get_mut(id.index())?.buckets += 1;
             return Some(id);
         }
         let entry = Entry { refill, hash, buckets: 1 };
-        let id = match self.free.pop() {
+        let id = match numbers.free.pop() {
             Some(id) => {
-                *self.entries.get_mut(id.index())? = entry;
+                *entries.get_mut(id.index())? = entry;
                 id
             }
             None => {
-                let id = NonZeroU16::new(u16::try_from(self.entries.len() + 1).ok()?)?;
-                self.entries.push(entry);
+                let id = NonZeroU16::new(u16::try_from(entries.len() + 1).ok()?)?;
+                entries.push(entry);
                 QuotaId(id)
             }
         };
-        let entries = &self.entries;
-        self.index.insert(hash, id, &|id: &QuotaId| entries.get(id.index()).map_or(0, |e| e.hash));
+        numbers.used.insert(hash, id, &|id: &QuotaId| hash_of(entries, *id));
         Some(id)
     }
 
     /// Counts one bucket less under a quota.
     pub(crate) fn leave(&mut self, id: QuotaId) {
-        let Some(entry) = self.entries.get_mut(id.index()) else { return };
+        let Self { entries, numbers: Some(numbers) } = self else { return };
+        let Some(entry) = entries.get_mut(id.index()) else { return };
         entry.buckets -= 1;
         if entry.buckets > 0 {
             return;
         }
-        if let Some(slot) = self.index.find(entry.hash, |other| *other == id) {
-            self.index.remove(slot);
+        if let Some(slot) = numbers.used.find(entry.hash, |other| *other == id) {
+            numbers.used.remove(slot);
         }
-        self.free.push(id);
-        let entries = &self.entries;
-        self.index.tidy(&|id: &QuotaId| entries.get(id.index()).map_or(0, |entry| entry.hash));
-        if self.index.len() == 0 && self.free.len() > FREE_MIN {
+        numbers.free.push(id);
+        numbers.used.tidy(&|id: &QuotaId| hash_of(entries, *id));
+        if numbers.used.len() == 0 && numbers.free.len() > FREE_MIN {
             *self = Self::default();
         }
     }
 }
 
+fn hash_of(entries: &[Entry], id: QuotaId) -> u64 {
+    entries.get(id.index()).map_or(0, |entry| entry.hash)
+}
+
 impl Shared for Quotas {
     fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
-            + self.index.bytes()
-            + self.free.capacity() * size_of::<QuotaId>()
+        let entries = if self.entries.spilled() { self.entries.capacity() } else { 0 };
+        let numbers = self.numbers.as_ref().map_or(0, |numbers| {
+            size_of::<Numbers>()
+                + numbers.used.bytes()
+                + numbers.free.capacity() * size_of::<QuotaId>()
+        });
+        entries * size_of::<Entry>() + numbers
     }
 }
 
@@ -172,7 +190,7 @@ mod tests {
         quotas.leave(ids[49]);
         let bytes = quotas.bytes();
         ids.iter().for_each(|id| quotas.leave(*id));
-        assert_eq!((quotas.entries.len(), quotas.index.len()), (0, 0));
+        assert!(quotas.entries.is_empty() && quotas.numbers.is_none());
         assert!(bytes > 4_000 && quotas.bytes() == 0, "{bytes} {}", quotas.bytes());
     }
 
