@@ -49,8 +49,8 @@
 //!
 //! The keys are spread over 64 shards, or over one for every 8,192 keys of `keys_max` if those are
 //! more, up to 2,048, by a hash whose seed is the store's own, so that nobody can
-//! choose keys that meet in one shard. Each shard is a hash table behind a lock, with a second one for
-//! the records of its keys. A check locks the shards of its charges, each once and in ascending order,
+//! choose keys that meet in one shard. Each shard is a hash table behind a lock, with others for what is
+//! kept with its keys. A check locks the shards of its charges, each once and in ascending order,
 //! reads, decides and writes, and unlocks them: concurrent checks equal some serial order (G6), several
 //! charges are spent together or not at all (G7), and checks cannot deadlock. A check of one stored key
 //! takes one lock and allocates nothing, unless a sliding window or a concurrency limit has more to
@@ -72,9 +72,10 @@
 //! also if more than `keys_max` records would stand, with two exceptions. Checks that compete for the last room at
 //! the same time may fail together where one would have fitted. And a check gives up when it has come upon 1,024
 //! buckets that were put off since they took their place in the order of eviction (see below). It has put these
-//! right, so that of a million of them no more than a thousand checks fail. Choose `keys_max` above the number of keys that spend within the longest time in which a
-//! quota refills, and of tickets within the longest time for which they are remembered. A caller who
-//! invents keys can use up the room for new keys, but never the units of those that are stored; what
+//! right, so that of a million of them no more than a thousand checks fail.
+//!
+//! Choose `keys_max` above the number of keys that spend within the longest time in which a quota
+//! refills, and of tickets within the longest time for which they are remembered. A caller who invents keys can use up the room for new keys, but never the units of those that are stored; what
 //! happens to new keys then is for the failure policy of the rules to say.
 //!
 //! # Eviction
@@ -106,18 +107,21 @@
 //! # Memory
 //!
 //! A stored token bucket or leaky bucket takes a slot of 32 bytes, half a cache line, in a table that is 70 to
-//! 85 % full, and 16 to 20 bytes in the order: 55 to 70 bytes, however long its key is. What its refill depends on of
-//! its quota is kept once a shard, in 60 bytes. A bucket of another algorithm takes a slot of 64 bytes, its key and what
-//! is said below. A million keys took 65 bytes each, and 73 of resident memory with the allocator's share. An empty store of the default
-//! size takes 33 KB. [`MemoryStore::bytes`] counts all but the allocator's share.
-//!
-//! No check does more than a part of the store can make necessary: a table that grows is that of one shard, of
-//! some 8,192 keys in a store of up to 16 million.
+//! 85 % full, and 16 to 20 bytes in the order: 55 to 70 bytes, however long its key is. Of its quota each shard keeps
+//! once what the refill depends on. A bucket of another algorithm takes a slot of 64 bytes, and its key beside it. A
+//! million token buckets took 65 bytes each, and 73 of resident memory with the allocator's share. An empty store
+//! of the default size takes 33 KB. [`MemoryStore::bytes`] counts all but the allocator's share.
 //!
 //! To these come 16 to 32 bytes for each cell of a sliding window in which something was spent, at most
 //! 101 cells; the same for each request that a sliding log remembers, at most 10,000; and some 130 for
 //! each lease of a concurrency limit, at most 10,000. A record takes 118 to 141 bytes beside its key.
 //! The cap counts keys, not these: choose small limits for logs and slots whose keys a caller can invent.
+//!
+//! # The longest check
+//!
+//! Tables grow by a fifth, one shard at a time, and under its lock: that moves up to 8,192 slots in a store of at most
+//! 16 million keys, some tenths of a millisecond. Of larger stores the shards are larger too. What else one check
+//! may have to do is bounded as said above, and takes no longer.
 
 mod builder;
 mod exact;

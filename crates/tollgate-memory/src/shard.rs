@@ -10,7 +10,7 @@ use crate::exact::Exact;
 use crate::kept_bucket::{KeptBucket, Spent};
 use crate::key_hash::{Key, KeyHasher};
 use crate::room::Count;
-use crate::shelf::{Settled, Shelf};
+use crate::shelf::{Item, Settled, Shelf};
 
 /// Where the bucket of a key is. It holds until a bucket is added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,11 @@ impl Shard {
             return self.edit_exact((key, slot), refilling);
         };
         let kept = KeptBucket::new(key, quota, bucket);
+        debug_assert_eq!(
+            kept.ends(self.buckets.shared()),
+            refilling.full_at,
+            "G5: a bucket is full when its decision says so"
+        );
         if let Some(Slot::Bucket(slot)) = slot {
             return self.buckets.replace(slot, kept);
         }
