@@ -37,7 +37,7 @@ Usage: cargo xtask COMMAND
   fuzz [SECONDS]
           run every fuzz target for so long, 60 s unless given
   bench [TOPIC...]
-          compare with others side by side: memory, footprint, redis, lease, http, grpc
+          compare with others side by side: memory, footprint, pauses, redis, lease, http, grpc
   bench load [--duration TIME]
           put half of what it carries on the service, 60 s over each transport and store
   bench soak [--duration TIME]

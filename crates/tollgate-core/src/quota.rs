@@ -306,18 +306,20 @@ impl Quota {
     }
 
     /// Returns the whole ticks, as a duration, after which the level has risen by `level` or more.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ticks_to_gain(&self, level: u64) -> Duration {
         debug_assert!(level <= Self::LEVEL_MAX, "a level above every burst");
         self.ticks(self.by_units.divide(level + self.units_per_tick - 1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn ticks(&self, ticks: u64) -> Duration {
         // Nearly all ticks are of 1 us.
-        if self.tick_us == 1 {
-            return Duration::from_micros(ticks);
-        }
+        if self.tick_us == 1 { Duration::from_micros(ticks) } else { self.coarse_ticks(ticks) }
+    }
+
+    #[inline(never)]
+    fn coarse_ticks(&self, ticks: u64) -> Duration {
         let tick_us = u64::from(self.tick_us);
         let ticks_per_second = 1_000_000 / tick_us;
         let micros = (ticks % ticks_per_second) * tick_us;

@@ -39,12 +39,18 @@
 //! A state is changed in place, so a check copies none however large it is. A bucket that is full has
 //! no state, and a record is gone when it has ended.
 //!
+//! A token bucket or a leaky bucket is kept without its key, by 112 bits of two hashes of it. Their seeds are
+//! secret, each store's own, and have nothing in common. **Two keys whose 112 bits are the same share one
+//! budget**: among n keys there are two with a probability below n²/2 / 2^112, if the hash is as good as
+//! random. That is 1e-22 for a million keys, and far less than that of an error of the memory itself. Windows, logs,
+//! slots and records are kept with their keys.
+//!
 //! # Atomicity
 //!
 //! The keys are spread over 64 shards, or over one for every 8,192 keys of `keys_max` if those are
 //! more, up to 2,048, by a hash whose seed is the store's own, so that nobody can
-//! choose keys that meet in one shard. Each shard is a hash table behind a lock, with a second one for
-//! the records of its keys. A check locks the shards of its charges, each once and in ascending order,
+//! choose keys that meet in one shard. Each shard is a hash table behind a lock, with others for what is
+//! kept with its keys. A check locks the shards of its charges, each once and in ascending order,
 //! reads, decides and writes, and unlocks them: concurrent checks equal some serial order (G6), several
 //! charges are spent together or not at all (G7), and checks cannot deadlock. A check of one stored key
 //! takes one lock and allocates nothing, unless a sliding window or a concurrency limit has more to
@@ -63,10 +69,13 @@
 //! nor ended is never evicted, since that would hand out its units twice.
 //!
 //! So a check fails if and only if more than `keys_max` buckets would be short of full, and a reservation
-//! also if more than `keys_max` records would stand; only checks that compete for the last room at the same time may fail together where one would have
-//! fitted. Choose `keys_max` above the number of keys that spend within the longest time in which a
-//! quota refills, and of tickets within the longest time for which they are remembered. A caller who
-//! invents keys can use up the room for new keys, but never the units of those that are stored; what
+//! also if more than `keys_max` records would stand, with two exceptions. Checks that compete for the last room at
+//! the same time may fail together where one would have fitted. And a check gives up when it has come upon 1,024
+//! buckets that were put off since they took their place in the order of eviction (see below). It has put these
+//! right, so that of a million of them no more than a thousand checks fail.
+//!
+//! Choose `keys_max` above the number of keys that spend within the longest time in which a quota
+//! refills, and of tickets within the longest time for which they are remembered. A caller who invents keys can use up the room for new keys, but never the units of those that are stored; what
 //! happens to new keys then is for the failure policy of the rules to say.
 //!
 //! # Eviction
@@ -75,7 +84,7 @@
 //! spend puts a bucket's time off and leaves the order as it is; whoever finds the bucket first in it
 //! puts it right. So all checks together move or evict at most one bucket for each that was spent from,
 //! in O(log n), and a caller cannot make them do more. At the cap a check reads one number of each shard
-//! that has nothing to evict, and lets go of a lock after every 16 buckets.
+//! that has nothing to evict, moves or evicts at most 1,024 buckets, and lets go of a lock after every 16.
 //!
 //! Below the cap each write evicts from its shards up to four buckets that are full or records that
 //! have ended, and tables shrink when most of their keys are gone: memory that a burst of keys took
@@ -90,32 +99,41 @@
 //! - A bucket is full by the quota under which it was last written. If a quota is then made slower or
 //!   larger, buckets that nobody checks in between still leave when they were full by the old one.
 //! - When the clock has been set back by more than `max_clock_skew`, buckets lie in the future and
-//!   would leave only when the clock has caught up. A check that finds no room moves them to `now`
-//!   with the units they have (G4), and there is room as soon as they refill. Fixed windows, slots and
+//!   would leave only when the clock has caught up. A check that finds no room moves shards of at least 4,096
+//!   of them to `now`, with the units they have (G4), and there is room as soon as they refill. Fixed windows, slots and
 //!   records do not tell when they were written: they leave when any that is written now would have
 //!   ended for every clock, by the longest period, lease or reservation that their shard has seen.
 //!
 //! # Memory
 //!
-//! A stored token bucket or leaky bucket takes a slot of 64 bytes, one cache line, in a table that is 70 to
-//! 85 % full, and 16 to 20 bytes in the order: 95 to 115 bytes with its key, if that has at most 30 bytes.
-//! A longer key is stored beside it, and so is what other algorithms keep. A million keys of 24 bytes took
-//! 110 bytes each, and 143 of resident memory with the allocator's share. An empty store of the default
-//! size takes 33 KB. [`MemoryStore::bytes`] counts all but the allocator's share.
+//! A stored token bucket or leaky bucket takes a slot of 32 bytes, half a cache line, in a table that is 70 to
+//! 85 % full, and 16 to 20 bytes in the order: 55 to 70 bytes, however long its key is. Of its quota each shard keeps
+//! once what the refill depends on. A bucket of another algorithm takes a slot of 64 bytes, and its key beside it. A
+//! million token buckets took 65 bytes each, and 73 of resident memory with the allocator's share. An empty store
+//! of the default size takes 33 KB. [`MemoryStore::bytes`] counts all but the allocator's share.
 //!
 //! To these come 16 to 32 bytes for each cell of a sliding window in which something was spent, at most
 //! 101 cells; the same for each request that a sliding log remembers, at most 10,000; and some 130 for
 //! each lease of a concurrency limit, at most 10,000. A record takes 118 to 141 bytes beside its key.
 //! The cap counts keys, not these: choose small limits for logs and slots whose keys a caller can invent.
+//!
+//! # The longest check
+//!
+//! Tables grow by a fifth, one shard at a time, and under its lock: that moves up to 8,192 slots in a store of at most
+//! 16 million keys, some tenths of a millisecond. Of larger stores the shards are larger too. What else one check
+//! may have to do is bounded as said above, and takes no longer.
 
 mod builder;
+mod exact;
 mod kept;
+mod kept_bucket;
+mod key_hash;
 mod queue;
+mod quotas;
 mod room;
 mod shard;
 mod shard_lock;
 mod shelf;
-mod short_key;
 mod store;
 mod sync;
 mod table;

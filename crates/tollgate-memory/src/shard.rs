@@ -2,116 +2,169 @@
 
 use std::time::Duration;
 
-use tollgate_core::{Change, Charge, Decision, Record, Ticket, Timestamp};
+use tollgate_core::{
+    Bucket, Change, Charge, Decision, Edit, Quota, Record, State, Ticket, Timestamp,
+};
 
-use crate::kept::{KeptRecord, KeptState};
+use crate::exact::Exact;
+use crate::kept_bucket::{KeptBucket, Spent};
+use crate::key_hash::{Key, KeyHasher};
 use crate::room::Count;
-use crate::shelf::{Settled, Shelf, micros};
+use crate::shelf::{Item, Settled, Shelf};
 
-/// Hashes keys with a seed of its own per store, so that nobody can aim keys at one shard. The
-/// model checker replays a run, which a random seed would change.
-#[cfg(not(loom))]
-pub(crate) type KeyHasher = foldhash::quality::RandomState;
-#[cfg(loom)]
-pub(crate) type KeyHasher = foldhash::quality::FixedState;
-
-/// The key of a bucket with its hash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'a> {
-    pub(crate) hash: u64,
-    pub(crate) text: &'a str,
+/// Where the bucket of a key is. It holds until a bucket is added or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// Among the token buckets and leaky buckets.
+    Bucket(usize),
+    /// Among the states that are kept with their keys.
+    Exact(usize),
 }
 
 /// An edit of a bucket's state, and when the bucket is full after it, in microseconds since the
 /// epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refilling<'a> {
-    pub(crate) change: &'a Change,
+    pub(crate) edit: &'a Edit,
+    pub(crate) quota: &'a Quota,
     pub(crate) full_at: u64,
     /// How long the state may have to stay, if it does not tell when it was written.
     pub(crate) stay: Duration,
 }
 
-/// What a check has spent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spent {
-    Nothing,
-    /// It puts the end of the bucket off.
-    InOrder,
-    /// The bucket now ends earlier than it did.
-    OutOfOrder,
-}
-
 /// A part of the buckets and of the records beside them, under one lock.
+///
+/// A key has one bucket: it is kept with its key or without it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Shard {
-    states: Shelf<KeptState>,
-    records: Shelf<KeptRecord>,
+    buckets: Shelf<KeptBucket>,
+    /// Few shards have any, and the others are smaller without.
+    exact: Option<Box<Exact>>,
 }
 
 impl Shard {
-    /// Returns the slot of a bucket, `None` if it is full. It holds until a bucket is added or removed.
-    #[inline(always)]
-    pub(crate) fn find(&self, key: Key<'_>) -> Option<usize> {
-        self.states.find(key.hash, |kept| kept.is(key.text))
-    }
-
+    /// Returns the slot of a bucket, `None` if it is full.
     #[inline]
-    pub(crate) fn kept(&self, slot: usize) -> Option<&KeptState> {
-        self.states.at(slot)
+    pub(crate) fn find(&self, key: Key<'_>) -> Option<Slot> {
+        match self.find_bucket(key) {
+            Some(slot) => Some(Slot::Bucket(slot)),
+            None => self.exact.as_ref()?.find(key).map(Slot::Exact),
+        }
     }
 
-    /// Decides a charge to a token bucket or a leaky bucket with a short key in a slot, and writes
-    /// what is spent. `None` if it is another bucket.
     #[inline(always)]
-    pub(crate) fn spend_short(
+    fn find_bucket(&self, key: Key<'_>) -> Option<usize> {
+        self.buckets.find(key.hash, |kept| kept.is(key))
+    }
+
+    /// Returns the state of a bucket that is kept without its key, put together.
+    #[inline]
+    pub(crate) fn bucket_state(&self, slot: Slot) -> Option<State> {
+        match slot {
+            Slot::Bucket(slot) => self.buckets.at(slot)?.state(self.buckets.shared()),
+            Slot::Exact(_) => None,
+        }
+    }
+
+    /// Returns the state of a bucket that is kept with its key.
+    #[inline]
+    pub(crate) fn exact_state(&self, slot: Slot) -> Option<&State> {
+        match slot {
+            Slot::Bucket(_) => None,
+            Slot::Exact(slot) => self.exact.as_ref()?.state(slot),
+        }
+    }
+
+    /// Decides a charge to a token bucket or a leaky bucket under the quota that wrote its state, and
+    /// writes what is spent. `None` if it is another bucket, or not stored.
+    #[inline(always)]
+    pub(crate) fn spend_known(
         &mut self,
-        (hash, slot): (u64, usize),
+        key: Key<'_>,
         charge: &Charge<'_>,
         max_clock_skew: Duration,
         now: Timestamp,
-        spent: &mut Spent,
-        hasher: &KeyHasher,
-    ) -> Option<Decision> {
-        let Some(KeptState::Short { full_at, bucket, .. }) = self.states.at_mut(slot) else {
-            return None;
-        };
-        let (decision, is_changed) = charge.decide_bucket(bucket, max_clock_skew, now)?;
-        if !is_changed {
-            return Some(decision);
+    ) -> Option<(Decision, Spent)> {
+        let slot = self.find_bucket(key)?;
+        let (kept, quotas) = self.buckets.at_mut(slot)?;
+        let (decision, spent) = kept.spend(quotas, charge, max_clock_skew, now)?;
+        if spent == Spent::OutOfOrder {
+            self.buckets.put_forward(slot);
         }
-        let ends = now.as_micros().saturating_add(micros(decision.reset_after()));
-        debug_assert!(ends > now.as_micros(), "G5: a full bucket is not stored");
-        let ended = std::mem::replace(full_at, ends);
-        *spent = if ends >= ended { Spent::InOrder } else { Spent::OutOfOrder };
-        if *spent == Spent::OutOfOrder {
-            self.states.put_forward(hash, ends, hasher);
-        }
-        Some(decision)
+        Some((decision, spent))
     }
 
     /// Changes the state of a bucket, which may not be stored yet. Tells whether the order in which
     /// buckets end has changed.
-    #[inline]
     pub(crate) fn edit(
         &mut self,
-        (key, slot): (Key<'_>, Option<usize>),
-        Refilling { change, full_at, stay }: Refilling<'_>,
+        (key, slot): (Key<'_>, Option<Slot>),
+        refilling: Refilling<'_>,
         hasher: &KeyHasher,
     ) -> bool {
-        self.states.note_stay(micros(stay));
-        if let Some(slot) = slot {
-            let edit = |kept: &mut KeptState| kept.edit(change, full_at);
-            return self.states.edit((key.hash, slot), edit, hasher);
+        match refilling.edit {
+            Edit::Bucket(bucket) => self.edit_bucket((key, slot), bucket, refilling, hasher),
+            _ => self.edit_exact((key, slot), refilling),
         }
-        self.states.insert(key.hash, KeptState::new(key.text, change, full_at), hasher);
+    }
+
+    fn edit_bucket(
+        &mut self,
+        (key, slot): (Key<'_>, Option<Slot>),
+        bucket: &Bucket,
+        refilling: Refilling<'_>,
+        hasher: &KeyHasher,
+    ) -> bool {
+        if let Some(Slot::Bucket(slot)) = slot
+            && let Some((kept, quotas)) = self.buckets.at_mut(slot)
+            && let Some(is_earlier) = kept.write(quotas, refilling.quota, bucket)
+        {
+            if is_earlier {
+                self.buckets.put_forward(slot);
+            }
+            return is_earlier;
+        }
+        let Some(quota) = self.buckets.shared_mut().enter(refilling.quota, hasher) else {
+            return self.edit_exact((key, slot), refilling);
+        };
+        let kept = KeptBucket::new(key, quota, bucket);
+        debug_assert_eq!(
+            kept.ends(self.buckets.shared()),
+            refilling.full_at,
+            "G5: a bucket is full when its decision says so"
+        );
+        if let Some(Slot::Bucket(slot)) = slot {
+            return self.buckets.replace(slot, kept);
+        }
+        self.remove(slot);
+        self.buckets.insert(kept);
         true
     }
 
-    /// Removes a bucket, which fills it.
-    pub(crate) fn remove(&mut self, key: Key<'_>, hasher: &KeyHasher) {
-        self.states.remove(key.hash, |kept| kept.is(key.text), hasher);
+    fn edit_exact(
+        &mut self,
+        (key, slot): (Key<'_>, Option<Slot>),
+        Refilling { edit, full_at, stay, .. }: Refilling<'_>,
+    ) -> bool {
+        let slot = match slot {
+            Some(Slot::Exact(slot)) => Some(slot),
+            _ => {
+                self.remove(slot);
+                None
+            }
+        };
+        let exact = self.exact.get_or_insert_default();
+        exact.edit((key, slot), &Change::Edit(*edit), (full_at, stay))
+    }
+
+    /// Removes the bucket in a slot, which fills it.
+    pub(crate) fn remove(&mut self, slot: Option<Slot>) {
+        match (slot, &mut self.exact) {
+            (Some(Slot::Bucket(slot)), _) => self.buckets.remove(slot),
+            (Some(Slot::Exact(slot)), Some(exact)) => exact.remove(slot),
+            _ => {}
+        }
     }
 
     /// Returns the stored record of a ticket beside a bucket.
@@ -121,45 +174,38 @@ impl Shard {
         ticket: Ticket,
         hasher: &KeyHasher,
     ) -> Option<Record> {
-        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        let slot = self.records.find(hash, |kept| kept.is(key.text, ticket))?;
-        Some(self.records.at(slot)?.record)
+        self.exact.as_ref()?.record(key, ticket, hasher)
     }
 
     /// Stores the record of a ticket beside a bucket.
     pub(crate) fn store_record(
         &mut self,
         key: Key<'_>,
-        (ticket, record): (Ticket, Record),
+        record: (Ticket, Record),
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
-        self.records.note_stay(micros(record.ends.saturating_since(now)));
-        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        if let Some(slot) = self.records.find(hash, |kept| kept.is(key.text, ticket)) {
-            self.records.edit((hash, slot), |kept| kept.record = record, hasher);
-            return;
-        }
-        let kept = KeptRecord { key: key.text.into(), key_hash: key.hash, ticket, record };
-        self.records.insert(hash, kept, hasher);
+        self.exact.get_or_insert_default().store_record(key, record, now, hasher);
     }
 
     /// Removes the record of a ticket beside a bucket.
     pub(crate) fn remove_record(&mut self, key: Key<'_>, ticket: Ticket, hasher: &KeyHasher) {
-        let hash = KeptRecord::hash_of(key.hash, ticket, hasher);
-        self.records.remove(hash, |kept| kept.is(key.text, ticket), hasher);
+        if let Some(exact) = &mut self.exact {
+            exact.remove_record(key, ticket, hasher);
+        }
     }
 
     /// Removes a bucket, and returns how many there were. Records beside it stay.
-    pub(crate) fn forget(&mut self, key: Key<'_>, hasher: &KeyHasher) -> Count {
+    pub(crate) fn forget(&mut self, key: Key<'_>) -> Count {
         let before = self.count();
-        self.remove(key, hasher);
+        self.remove(self.find(key));
         before - self.count()
     }
 
     /// Returns how many buckets and records there are.
-    pub(crate) const fn count(&self) -> Count {
-        Count { buckets: self.states.len(), records: self.records.len() }
+    pub(crate) fn count(&self) -> Count {
+        let exact = self.exact.as_ref().map_or(Count::NONE, |exact| exact.count());
+        exact + Count::of_buckets(self.buckets.len())
     }
 
     /// Removes everything and returns how many buckets and records there were.
@@ -171,7 +217,11 @@ impl Shard {
 
     /// Returns the time before which no bucket is full and no record ends.
     pub(crate) fn first_end(&self) -> u64 {
-        self.states.first_end().min(self.records.first_end())
+        self.buckets.first_end().min(self.first_exact_end())
+    }
+
+    fn first_exact_end(&self) -> u64 {
+        self.exact.as_ref().map_or(u64::MAX, |exact| exact.first_end())
     }
 
     /// Settles the bucket or the record that may end first: evicts it if it had ended by
@@ -179,34 +229,71 @@ impl Shard {
     ///
     /// Returns `None` if none had ended by then. Whoever calls this ends with
     /// [`tidy`](Self::tidy).
-    pub(crate) fn settle(&mut self, ended_by: u64, hasher: &KeyHasher) -> Option<Settled> {
-        if self.records.first_end() < self.states.first_end() {
-            self.records.settle(ended_by, hasher)
-        } else {
-            self.states.settle(ended_by, hasher)
+    pub(crate) fn settle(&mut self, ended_by: u64) -> Option<Settled> {
+        let exact_end = self.first_exact_end();
+        match &mut self.exact {
+            Some(exact) if exact_end < self.buckets.first_end() => exact.settle(ended_by),
+            _ => self.buckets.settle(ended_by),
         }
     }
 
     /// Gives memory back after buckets or records have gone.
-    pub(crate) fn tidy(&mut self, hasher: &KeyHasher) {
-        self.states.tidy(hasher);
-        self.records.tidy(hasher);
+    pub(crate) fn tidy(&mut self) {
+        self.buckets.tidy();
+        if let Some(exact) = &mut self.exact {
+            exact.tidy();
+        }
     }
 
     /// Moves what lies more than `max_clock_skew` ahead of `now` to `now`, with the units it has
     /// (G4).
-    pub(crate) fn wind_back(
-        &mut self,
-        now: Timestamp,
-        max_clock_skew: Duration,
-        hasher: &KeyHasher,
-    ) {
-        self.states.wind_back(now, max_clock_skew, hasher);
-        self.records.wind_back(now, max_clock_skew, hasher);
+    pub(crate) fn wind_back(&mut self, now: Timestamp, max_clock_skew: Duration) {
+        self.buckets.wind_back(now, max_clock_skew);
+        if let Some(exact) = &mut self.exact {
+            exact.wind_back(now, max_clock_skew);
+        }
     }
 
     /// Returns the heap memory of the shard, without what the allocator adds to each key.
     pub(crate) fn bytes(&self) -> usize {
-        self.states.bytes() + self.records.bytes()
+        self.buckets.bytes() + self.exact.as_ref().map_or(0, |exact| exact.bytes())
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_for_whose_quota_there_is_no_number_is_kept_with_its_key() {
+        let (mut shard, hasher) = (Shard::default(), KeyHasher::new());
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let mut edit = |name: &str, burst: u64, level: u64| {
+            let (key, quota) =
+                (hasher.key(name), Quota::new("1/s".parse().unwrap(), burst).unwrap());
+            let edit = Edit::Bucket(Bucket { level, scale: quota.scale(), ts: start });
+            let full_at = start.as_micros() + quota.level_max() - level;
+            let refilling = Refilling { edit: &edit, quota: &quota, full_at, stay: Duration::ZERO };
+            let slot = shard.find(key);
+            shard.edit((key, slot), refilling, &hasher);
+            let slot = shard.find(key).unwrap();
+            let state = shard.bucket_state(slot).or_else(|| shard.exact_state(slot).cloned());
+            assert!(
+                matches!(state, Some(State::Bucket(bucket)) if bucket.level == level),
+                "{name}"
+            );
+            (matches!(slot, Slot::Exact(_)), shard.count().buckets)
+        };
+        let last = usize::from(u16::MAX);
+        for number in 1..=last {
+            assert_eq!(edit(&number.to_string(), number as u64, 7), (false, number));
+        }
+        assert_eq!(edit("one more", 100_000, 8), (true, last + 1));
+        assert_eq!(edit("one more", 100_000, 9), (true, last + 1));
+        assert_eq!(edit("1", 100_001, 10), (true, last + 1));
+        // That was the last bucket of its quota, which leaves its number to the next.
+        assert_eq!(edit("one more", 100_000, 11), (false, last + 1));
+        assert_eq!(edit("1", 2, 12), (false, last + 1));
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tollgate_core::{Charge, Decision, Record, Ticket, Timestamp};
 
-use crate::shard::{Key, KeyHasher, Refilling, Shard, Spent};
+use crate::kept_bucket::Spent;
+use crate::key_hash::{Key, KeyHasher};
+use crate::room::Count;
+use crate::shard::{Refilling, Shard, Slot};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The latest write is known to 2^16 us, which is 66 ms.
@@ -77,33 +80,30 @@ impl Locked<'_> {
         self.is_reordered || self.lock.may_have_ended(ended_by)
     }
 
-    /// Decides a charge to a bucket with a short key as [`Shard::spend_short`] does, and tells what was
-    /// spent.
+    /// Decides a charge to a stored bucket as [`Shard::spend_known`] does, and tells whether anything
+    /// was spent.
     #[inline(always)]
-    pub(crate) fn spend_short(
+    pub(crate) fn spend_known(
         &mut self,
-        bucket: (u64, usize),
+        key: Key<'_>,
         charge: &Charge<'_>,
         max_clock_skew: Duration,
         now: Timestamp,
-        hasher: &KeyHasher,
-    ) -> Option<(Decision, Spent)> {
-        let mut spent = Spent::Nothing;
-        let decision =
-            self.shard.spend_short(bucket, charge, max_clock_skew, now, &mut spent, hasher)?;
-        if spent != Spent::Nothing {
-            self.lock.note_write(now);
-            self.is_reordered |= spent == Spent::OutOfOrder;
+    ) -> Option<(Decision, bool)> {
+        let (decision, spent) = self.shard.spend_known(key, charge, max_clock_skew, now)?;
+        if spent == Spent::Nothing {
+            return Some((decision, false));
         }
-        Some((decision, spent))
+        self.lock.note_write(now);
+        self.is_reordered |= spent == Spent::OutOfOrder;
+        Some((decision, true))
     }
 
     /// Changes the state of a bucket as [`Shard::edit`] does. A spending from a bucket that is
     /// stored leaves the order as it is.
-    #[inline]
     pub(crate) fn edit(
         &mut self,
-        bucket: (Key<'_>, Option<usize>),
+        bucket: (Key<'_>, Option<Slot>),
         refilling: Refilling<'_>,
         now: Timestamp,
         hasher: &KeyHasher,
@@ -125,15 +125,17 @@ impl Locked<'_> {
         self.shard.store_record(key, record, now, hasher);
     }
 
-    /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.
-    pub(crate) fn wind_back(
-        &mut self,
-        now: Timestamp,
-        max_clock_skew: Duration,
-        hasher: &KeyHasher,
-    ) {
+    /// Removes everything, and returns how many buckets and records there were.
+    pub(crate) fn clear(&mut self) -> Count {
         self.is_reordered = true;
-        self.shard.wind_back(now, max_clock_skew, hasher);
+        self.lock.newest_us.store(0, Ordering::Relaxed);
+        self.shard.clear()
+    }
+
+    /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.
+    pub(crate) fn wind_back(&mut self, now: Timestamp, max_clock_skew: Duration) {
+        self.is_reordered = true;
+        self.shard.wind_back(now, max_clock_skew);
         let newest = now.saturating_add(max_clock_skew).as_micros();
         self.lock.newest_us.fetch_min(newest, Ordering::Relaxed);
     }

@@ -10,9 +10,8 @@ use tollgate_core::{
 };
 
 use crate::builder::MemoryStoreBuilder;
-use crate::kept::{KeptState, hash_of_key};
+use crate::key_hash::{Key, KeyHasher};
 use crate::room::{Count, Room};
-use crate::shard::{Key, KeyHasher, Spent};
 use crate::shard_lock::{Locked, ShardLock};
 use crate::shelf::micros;
 use crate::store::effect::Effect;
@@ -82,7 +81,7 @@ impl MemoryStore {
         let shards = (keys_max / KEYS_PER_SHARD).clamp(SHARDS_MIN.min(keys_max), SHARDS_MAX);
         let shards = shards.next_power_of_two();
         Self {
-            hasher: KeyHasher::default(),
+            hasher: KeyHasher::new(),
             max_clock_skew,
             max_clock_skew_us: micros(max_clock_skew),
             shards: (0..shards).map(|_| ShardLock::new()).collect(),
@@ -165,16 +164,13 @@ impl MemoryStore {
         let near = self.shard_of(key.hash);
         let mut shard = self.shards[near].lock();
         if operation == Operation::Spend
-            && let Some(slot) = shard.find(key)
+            && let Some((decision, is_spent)) =
+                shard.spend_known(key, charge, self.max_clock_skew, now)
         {
-            let bucket = (key.hash, slot);
-            let spent = shard.spend_short(bucket, charge, self.max_clock_skew, now, &self.hasher);
-            if let Some((decision, spent)) = spent {
-                if spent != Spent::Nothing {
-                    self.settle_later(&mut shard, now);
-                }
-                return Ok(decision);
+            if is_spent {
+                self.settle_later(&mut shard, now);
             }
+            return Ok(decision);
         }
         self.decide_in(shard, (operation, key, charge), near, now)
     }
@@ -191,9 +187,9 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let slot = shard.find(key);
-            let kept = slot.and_then(|slot| shard.kept(slot));
-            let short = kept.and_then(KeptState::short_state);
-            let state = short.as_ref().or_else(|| kept.and_then(KeptState::long_state));
+            let bucket = slot.and_then(|slot| shard.bucket_state(slot));
+            let exact = slot.and_then(|slot| shard.exact_state(slot));
+            let state = bucket.as_ref().or(exact);
             let (decision, change) = match operation {
                 Operation::Look => charge.judge(state, self.max_clock_skew, now).keep(),
                 _ => charge.decide(state, self.max_clock_skew, now),
@@ -225,7 +221,7 @@ impl MemoryStore {
         for key in keys {
             let key = self.key(key);
             let mut shard = self.shards[self.shard_of(key.hash)].lock();
-            let count = shard.forget(key, &self.hasher);
+            let count = shard.forget(key);
             self.room.give_back(count);
         }
     }
@@ -281,18 +277,13 @@ impl MemoryStore {
     #[cfg(loom)]
     #[doc(hidden)]
     pub fn is_same_shard(&self, one: &str, other: &str) -> bool {
-        let [one, other] = [one, other].map(|key| self.shard_of(self.hash_of(key)));
+        let [one, other] = [one, other].map(|key| self.shard_of(self.key(key).hash));
         one == other
     }
 
-    #[inline]
+    #[inline(always)]
     fn key<'k>(&self, text: &'k str) -> Key<'k> {
-        Key { hash: self.hash_of(text), text }
-    }
-
-    #[inline]
-    fn hash_of(&self, key: &str) -> u64 {
-        hash_of_key(&self.hasher, key.as_bytes())
+        self.hasher.key(text)
     }
 
     /// The shard of a key. The index inside uses the lower half of the hash.

@@ -132,16 +132,10 @@ impl<T> Table<T> {
     /// Puts an item into the first empty slot from its home, unless there is none near enough.
     fn put(&mut self, hash: u64, item: T) -> Result<(), T> {
         let home = self.home(hash);
-        let mut from = home;
-        let at = loop {
-            let Some(group) = self.group(from) else { return Err(item) };
-            let empty = marks(group, EMPTY);
-            if empty != 0 {
-                break from + empty.trailing_zeros() as usize / 8;
-            }
-            from += GROUP;
-        };
-        match (self.slots.get_mut(at), u8::try_from(at - home)) {
+        let tags = self.tags.get(home..).unwrap_or_default();
+        let Some(away) = tags.iter().position(|tag| *tag == EMPTY) else { return Err(item) };
+        let at = home + away;
+        match (self.slots.get_mut(at), u8::try_from(away)) {
             (Some(slot), Ok(away)) => {
                 *slot = Some(item);
                 self.tags[at] = tag_of(hash);
@@ -175,7 +169,7 @@ impl<T> Table<T> {
 
     /// Gives memory back if most of the table is empty.
     pub(crate) fn tidy(&mut self, hash_of: &impl Fn(&T) -> u64) {
-        if self.homes > 8 * HOMES_MIN && self.len < self.homes / 6 {
+        if self.homes > 6 * HOMES_MIN && self.len < self.homes / 6 {
             self.resize(self.len * 2, hash_of);
         }
     }
@@ -184,7 +178,9 @@ impl<T> Table<T> {
         let old = std::mem::replace(self, Self::with_homes(homes.max(HOMES_MIN)));
         let mut refused = Vec::new();
         for item in old.slots.into_iter().flatten() {
-            refused.extend(self.put(hash_of(&item), item).err());
+            if let Err(item) = self.put(hash_of(&item), item) {
+                refused.push(item);
+            }
         }
         for item in refused {
             self.insert(hash_of(&item), item, hash_of);

@@ -1,11 +1,10 @@
-//! What the store in memory takes for each key, and how long its longest check of a new one takes.
+//! What the store in memory takes for each key.
 
 use std::fs;
 use std::time::Duration;
 
 use tollgate::{Charge, Cost, MemoryStore, Operation, Quota, Timestamp};
 
-use crate::clock::thread_nanos;
 use crate::keys::key;
 use crate::row::{Error, Row, Target, Unit};
 
@@ -18,7 +17,7 @@ pub(crate) fn rows() -> Result<Vec<Row>, Error> {
             Unit::BytesPerKey,
             Target::AtMost(120.0),
             || {
-                let store = filled(1_000_000, &mut |_| {})?;
+                let store = filled(1_000_000)?;
                 Ok(store.bytes() as f64 / 1_000_000.0)
             },
         ),
@@ -28,41 +27,24 @@ pub(crate) fn rows() -> Result<Vec<Row>, Error> {
             Target::AtMost(120.0),
             || {
                 let before = resident_bytes()?;
-                let store = filled(1_000_000, &mut |_| {})?;
+                let store = filled(1_000_000)?;
                 let after = resident_bytes()?;
                 drop(store);
                 Ok((after - before) / 1_000_000.0)
             },
         ),
-        Row::single(
-            "longest of 10,000,000 checks of new keys",
-            Unit::Micros,
-            Target::AtMost(1_000.0),
-            || {
-                // What the machine does in between comes now and then, what the store does every time.
-                let mut least = u64::MAX;
-                for _ in 0..3 {
-                    let mut longest = 0;
-                    filled(10_000_000, &mut |nanos| longest = longest.max(nanos))?;
-                    least = least.min(longest);
-                }
-                Ok(least as f64 / 1_000.0)
-            },
-        ),
     ])
 }
 
-/// Fills a store with so many keys, and tells how long each check took of this thread's processor.
-fn filled(count: usize, taken: &mut dyn FnMut(u64)) -> Result<MemoryStore, Error> {
+/// Fills a store with so many keys.
+fn filled(count: usize) -> Result<MemoryStore, Error> {
     let store = MemoryStore::builder().keys_max(count).build();
     let quota = Quota::new("1/hour".parse()?, 5)?;
     for number in 0..count {
         let key = key(number);
         let now =
             Timestamp::from_micros(EPOCH_US).saturating_add(Duration::from_micros(number as u64));
-        let start = thread_nanos();
         let _ = store.decide_one(Operation::Spend, &Charge::new(&key, &quota, Cost::ONE), now)?;
-        taken(thread_nanos() - start);
     }
     Ok(store)
 }

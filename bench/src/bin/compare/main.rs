@@ -11,6 +11,7 @@ mod http;
 mod keys;
 mod lease;
 mod memory;
+mod pauses;
 mod redis;
 mod row;
 mod service;
@@ -24,6 +25,11 @@ use crate::row::{Error, Row};
 const TOPICS: &[Topic] = &[
     Topic { name: "memory", about: "a check in memory, beside governor", rows: memory::rows },
     Topic { name: "footprint", about: "what the store in memory takes", rows: footprint::rows },
+    Topic {
+        name: "pauses",
+        about: "the longest check of a store in memory of 10,000,000 keys",
+        rows: pauses::rows,
+    },
     Topic {
         name: "redis",
         about: "the library on Redis, beside one EVALSHA per check",

@@ -6,8 +6,9 @@ use tollgate_core::{
     Change, Charge, Decision, Edit, Effects, Operation, Record, RecordChange, Timestamp,
 };
 
+use crate::key_hash::Key;
 use crate::room::Balance;
-use crate::shard::{Key, Refilling, Shard};
+use crate::shard::{Refilling, Shard, Slot};
 use crate::shard_lock::Locked;
 use crate::shelf::micros;
 use crate::store::MemoryStore;
@@ -70,7 +71,7 @@ impl MemoryStore {
     pub(super) fn write(
         &self,
         shard: &mut Locked<'_>,
-        (key, slot): (Key<'_>, Option<usize>),
+        (key, slot): (Key<'_>, Option<Slot>),
         charge: &Charge<'_>,
         effect: Effect<'_>,
         now: Timestamp,
@@ -85,10 +86,10 @@ impl MemoryStore {
                     Edit::Bucket(_) | Edit::Cells(_) => Duration::ZERO,
                     _ => charge.quota.fill_time(),
                 };
-                let refilling = Refilling { change: effect.change, full_at, stay };
+                let refilling = Refilling { edit, quota: charge.quota, full_at, stay };
                 shard.edit((key, slot), refilling, now, &self.hasher);
             }
-            Change::Remove => shard.remove(key, &self.hasher),
+            Change::Remove => shard.remove(slot),
         }
         if *effect.record != RecordChange::Keep {
             self.write_record(shard, (key, charge), *effect.record, now);

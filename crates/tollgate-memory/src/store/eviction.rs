@@ -18,6 +18,20 @@ const SETTLED_LATER_US: u64 = 10_000_000;
 /// next find room at once, and few, so that those who wait for the lock do not wait long.
 const SETTLED_PER_LOCK: usize = 16;
 
+/// How many buckets a check that needs room settles at the most, and how many others it moves back after
+/// a clock step before it stops to look for more: some tenths of a millisecond for either. What it has
+/// put right stays so, and the next check goes on.
+const SETTLED_PER_CHECK: usize = 1_024;
+const MOVED_PER_CHECK: usize = 4_096;
+
+/// What has been settled.
+#[derive(Clone, Copy, Debug)]
+struct Settlement {
+    freed: Count,
+    /// How many buckets and records were looked at.
+    steps: usize,
+}
+
 impl MemoryStore {
     /// Evicts every bucket that has been full, and every record that has been over, for
     /// `max_clock_skew` at `now`, and returns how many of both there were.
@@ -49,7 +63,7 @@ impl MemoryStore {
         let mut evicted = 0;
         for shard in &self.shards {
             while shard.may_have_ended(ended_by) {
-                let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK);
+                let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK).freed;
                 self.room.give_back(freed);
                 evicted += freed.sum();
             }
@@ -74,26 +88,25 @@ impl MemoryStore {
     #[inline]
     fn settle_ended_by(&self, shard: &mut Locked<'_>, ended_by: u64) {
         if shard.may_have_ended(ended_by) {
-            let freed = self.settle(shard, ended_by, SETTLED_PER_WRITE);
+            let freed = self.settle(shard, ended_by, SETTLED_PER_WRITE).freed;
             self.room.give_back(freed);
         }
     }
 
-    /// Settles at most `steps` buckets and records that may have ended by `ended_by`, and returns how
-    /// many were evicted. Their room is the caller's to give back.
-    fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps: usize) -> Count {
+    /// Settles at most `steps_max` buckets and records that may have ended by `ended_by`. The room of
+    /// those that are evicted is the caller's to give back.
+    fn settle(&self, shard: &mut Locked<'_>, ended_by: u64, steps_max: usize) -> Settlement {
         let before = shard.count();
-        for _ in 0..steps {
-            if shard.settle(ended_by, &self.hasher).is_none() {
-                break;
-            }
+        let mut steps = 0;
+        while steps < steps_max && shard.settle(ended_by).is_some() {
+            steps += 1;
         }
         let freed = before - shard.count();
         if freed != Count::NONE {
-            shard.tidy(&self.hasher);
+            shard.tidy();
             self.room.count_evicted(freed);
         }
-        freed
+        Settlement { freed, steps }
     }
 
     /// Finds room for all that a request needs, by evicting buckets that are full and records that
@@ -107,9 +120,13 @@ impl MemoryStore {
     ) -> Result<(), StoreError> {
         let ended_by = now.as_micros();
         let (before, from) = self.shards.split_at(near);
+        let mut steps_left = SETTLED_PER_CHECK;
         for shard in from.iter().chain(before) {
-            while shard.may_have_ended(ended_by) {
-                let freed = self.settle(&mut shard.lock(), ended_by, SETTLED_PER_LOCK);
+            while shard.may_have_ended(ended_by) && steps_left > 0 {
+                let steps_max = steps_left.min(SETTLED_PER_LOCK);
+                let Settlement { freed, steps } =
+                    self.settle(&mut shard.lock(), ended_by, steps_max);
+                steps_left -= steps;
                 reservation.take_over(freed, need);
                 if reservation.cover(need) {
                     return Ok(());
@@ -120,33 +137,40 @@ impl MemoryStore {
         if reservation.cover(need) {
             return Ok(());
         }
-        Err(self.full(need, reservation.missing(need)))
+        Err(self.full(need, reservation.missing(need), steps_left == 0))
     }
 
-    /// Repairs the buckets that a clock step has left in the future (G4). Otherwise none of those
-    /// that nobody checks any more would make room before the clock has caught up.
+    /// Repairs buckets that a clock step has left in the future (G4). Otherwise none of those that
+    /// nobody checks any more would make room before the clock has caught up.
     fn wind_back(&self, now: Timestamp) {
+        let mut moved = 0;
         for shard in &self.shards {
             if shard.may_be_ahead(now, self.max_clock_skew) {
-                shard.lock().wind_back(now, self.max_clock_skew, &self.hasher);
+                let mut shard = shard.lock();
+                moved += shard.count().sum();
+                shard.wind_back(now, self.max_clock_skew);
+                if moved >= MOVED_PER_CHECK {
+                    return;
+                }
             }
         }
     }
 
     #[cold]
-    fn full(&self, need: Count, missing: Count) -> StoreError {
+    fn full(&self, need: Count, missing: Count, is_cut_short: bool) -> StoreError {
         let (keys_max, taken) = (self.keys_max(), self.room.taken());
+        let them = if is_cut_short { "the first that were looked at" } else { "them" };
         let text = if missing.records == 0 || taken.buckets + missing.buckets > keys_max {
             let keys = if need.buckets == 1 { "key" } else { "keys" };
             format!(
                 "no room for {} new {keys}: {} of at most {keys_max} buckets are stored, and none of \
-                 them is full again; raise keys_max",
+                 {them} is full again; raise keys_max",
                 need.buckets, taken.buckets
             )
         } else {
             format!(
                 "no room to remember another reservation or refund: {} of at most {keys_max} records \
-                 are stored, and none of them has ended; settle reservations sooner, or raise \
+                 are stored, and none of {them} has ended; settle reservations sooner, or raise \
                  keys_max",
                 taken.records
             )

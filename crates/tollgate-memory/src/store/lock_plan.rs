@@ -3,37 +3,31 @@
 use smallvec::SmallVec;
 use tollgate_core::Charge;
 
-use crate::shard::Key;
+use crate::key_hash::Key;
 use crate::shard_lock::Locked;
 use crate::store::MemoryStore;
 
 /// Where the bucket of a charge is.
-pub(super) struct Place {
-    pub(super) hash: u64,
+pub(super) struct Place<'a> {
+    pub(super) key: Key<'a>,
     /// The index of its shard's lock among those that the request takes.
     pub(super) lock: usize,
 }
 
-impl Place {
-    pub(super) const fn key<'a>(&self, charge: &Charge<'a>) -> Key<'a> {
-        Key { hash: self.hash, text: charge.key }
-    }
-}
-
 /// The shards that a request of several charges locks, each once and in ascending order, so that
 /// requests cannot deadlock.
-pub(super) struct LockPlan {
+pub(super) struct LockPlan<'a> {
     pub(super) order: SmallVec<[usize; 2]>,
-    pub(super) places: SmallVec<[Place; 2]>,
+    pub(super) places: SmallVec<[Place<'a>; 2]>,
 }
 
-impl LockPlan {
-    pub(super) fn new(store: &MemoryStore, charges: &[Charge<'_>]) -> Self {
-        let mut places: SmallVec<[Place; 2]> = charges
+impl<'a> LockPlan<'a> {
+    pub(super) fn new(store: &MemoryStore, charges: &[Charge<'a>]) -> Self {
+        let mut places: SmallVec<[Place<'a>; 2]> = charges
             .iter()
             .map(|charge| {
-                let hash = store.hash_of(charge.key);
-                Place { hash, lock: store.shard_of(hash) }
+                let key = store.key(charge.key);
+                Place { key, lock: store.shard_of(key.hash) }
             })
             .collect();
         let mut order: SmallVec<[usize; 2]> = places.iter().map(|place| place.lock).collect();
@@ -45,7 +39,7 @@ impl LockPlan {
         Self { places, order }
     }
 
-    pub(super) fn lock<'a>(&self, store: &'a MemoryStore) -> SmallVec<[Locked<'a>; 2]> {
+    pub(super) fn lock<'s>(&self, store: &'s MemoryStore) -> SmallVec<[Locked<'s>; 2]> {
         self.order.iter().map(|shard| store.shards[*shard].lock()).collect()
     }
 }

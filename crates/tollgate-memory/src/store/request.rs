@@ -6,7 +6,6 @@ use tollgate_core::{
     decide_together,
 };
 
-use crate::kept::KeptState;
 use crate::room::Balance;
 use crate::shard_lock::Locked;
 use crate::store::effect::Effect;
@@ -15,15 +14,15 @@ use crate::store::{MemoryStore, check_key};
 
 /// What is stored for a charge.
 struct Found<'s> {
-    slot: Option<usize>,
-    short: Option<State>,
-    long: Option<&'s State>,
+    is_stored: bool,
+    bucket: Option<State>,
+    exact: Option<&'s State>,
     record: Option<Record>,
 }
 
 impl Found<'_> {
     fn stored(&self) -> Stored<'_> {
-        Stored { state: self.short.as_ref().or(self.long), record: self.record }
+        Stored { state: self.bucket.as_ref().or(self.exact), record: self.record }
     }
 }
 
@@ -41,19 +40,16 @@ impl MemoryStore {
         let mut reservation = self.room.reserve_nothing();
         loop {
             let mut locked = plan.lock(self);
-            let (effects, slots, balance) =
-                self.judge_all(operation, charges, (&plan, &locked), now);
+            let (effects, balance) = self.judge_all(operation, charges, (&plan, &locked), now);
             let need = balance.need();
             if reservation.cover(need) {
                 let mut is_write = false;
-                // What one charge adds or removes moves others, and they have to be found again.
-                let is_moved = balance != Balance::default();
                 for (index, (charge, place)) in charges.iter().zip(&plan.places).enumerate() {
-                    let (effect, key) = (Effect::of(&effects, index), place.key(charge));
+                    let (effect, key) = (Effect::of(&effects, index), place.key);
                     let shard = &mut locked[place.lock];
-                    let at = if is_moved { shard.find(key) } else { slots[index] };
                     is_write |= effect.is_write();
-                    self.write(shard, (key, at), charge, effect, now);
+                    // What one charge adds or removes moves others, so they have to be found again.
+                    self.write(shard, (key, shard.find(key)), charge, effect, now);
                 }
                 reservation.settle(balance);
                 // Not before all is written: what they evict may be another bucket of the request.
@@ -68,23 +64,21 @@ impl MemoryStore {
         }
     }
 
-    /// Decides all charges of a request, and tells where their buckets are and what they add and
-    /// remove.
+    /// Decides all charges of a request, and tells what they add and remove.
     fn judge_all(
         &self,
         operation: Operation,
         charges: &[Charge<'_>],
-        (plan, locked): (&LockPlan, &[Locked<'_>]),
+        (plan, locked): (&LockPlan<'_>, &[Locked<'_>]),
         now: Timestamp,
-    ) -> (Effects, SmallVec<[Option<usize>; 2]>, Balance) {
-        let find = |(charge, place): (&Charge<'_>, &Place)| {
-            let (shard, key) = (&locked[place.lock], place.key(charge));
+    ) -> (Effects, Balance) {
+        let find = |(charge, place): (&Charge<'_>, &Place<'_>)| {
+            let (shard, key) = (&locked[place.lock], place.key);
             let slot = shard.find(key);
-            let kept = slot.and_then(|slot| shard.kept(slot));
             Found {
-                slot,
-                short: kept.and_then(KeptState::short_state),
-                long: kept.and_then(KeptState::long_state),
+                is_stored: slot.is_some(),
+                bucket: slot.and_then(|slot| shard.bucket_state(slot)),
+                exact: slot.and_then(|slot| shard.exact_state(slot)),
                 record: self.record(shard, operation, (key, charge)),
             }
         };
@@ -92,9 +86,9 @@ impl MemoryStore {
         let stored: SmallVec<[Stored<'_>; 2]> = found.iter().map(Found::stored).collect();
         let effects = decide_together(operation, charges, &stored, self.max_clock_skew, now);
         let balance = |(index, found): (usize, &Found<'_>)| {
-            Effect::of(&effects, index).balance(found.slot.is_some(), found.record.is_some())
+            Effect::of(&effects, index).balance(found.is_stored, found.record.is_some())
         };
         let balance = found.iter().enumerate().map(balance).sum();
-        (effects, found.iter().map(|found| found.slot).collect(), balance)
+        (effects, balance)
     }
 }

@@ -6,6 +6,7 @@ use tollgate_core::{Algorithm, Bucket, Cost, MAX_CLOCK_SKEW_DEFAULT, Quota, Stat
 use super::*;
 
 mod algorithms;
+mod bounded_work;
 mod records;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -40,8 +41,8 @@ fn spend(
 fn stored(store: &MemoryStore, key: &str) -> Option<State> {
     let key = store.key(key);
     let shard = store.shards[store.shard_of(key.hash)].lock();
-    let kept = shard.kept(shard.find(key)?)?;
-    kept.short_state().or_else(|| kept.long_state().cloned())
+    let slot = shard.find(key)?;
+    shard.bucket_state(slot).or_else(|| shard.exact_state(slot).cloned())
 }
 
 /// The stored state of a token bucket, whether it is full by now or not.
@@ -55,7 +56,7 @@ fn stored_bucket(store: &MemoryStore, key: &str) -> Option<Bucket> {
 /// Three keys that are under the same lock.
 fn keys_of_one_shard(store: &MemoryStore) -> [String; 3] {
     let key = |index: usize| format!("near {index}");
-    let shard = |index| store.shard_of(store.hash_of(&key(index)));
+    let shard = |index| store.shard_of(store.key(&key(index)).hash);
     let mut others = (1..).filter(|other| shard(*other) == shard(0));
     [key(0), key(others.next().unwrap()), key(others.next().unwrap())]
 }
@@ -389,7 +390,7 @@ fn forgotten_buckets_are_full() {
 fn keys_spread_over_the_shards_by_a_seed_of_each_store() {
     let stores = [at_most(64), at_most(64)];
     let [first, second] = stores.each_ref().map(|store| {
-        let shard = |index| store.shard_of(store.hash_of(&format!("key {index}")));
+        let shard = |index| store.shard_of(store.key(&format!("key {index}")).hash);
         (0..64_000).map(shard).collect::<Vec<_>>()
     });
     let mut counts = [0; 64];

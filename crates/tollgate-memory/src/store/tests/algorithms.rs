@@ -130,3 +130,22 @@ fn bytes_count_what_a_large_state_holds_until_it_is_gone() {
     assert_eq!(store.evict_full(after(seconds(3))), 1);
     assert_eq!(store.bytes(), empty);
 }
+
+#[test]
+fn g7_a_charge_that_changes_its_algorithm_leaves_the_other_buckets_of_its_shard() {
+    let store = MemoryStore::new();
+    let (buckets, windows) = (quota("1/hour", 9), Quota::fixed_window("9/hour".parse().unwrap()));
+    let windows = windows.unwrap();
+    let near = keys_of_one_shard(&store);
+    let spend_all = |quotas: [&Quota; 3]| {
+        let charges = [0, 1, 2].map(|index| Charge::new(&near[index], quotas[index], Cost::ONE));
+        let decisions = store.decide(Operation::Spend, &charges, START).unwrap();
+        [0, 1, 2].map(|index| decisions[index].remaining())
+    };
+    assert_eq!(spend_all([&buckets; 3]), [8, 8, 8]);
+    assert_eq!(spend_all([&windows, &buckets, &buckets]), [8, 7, 7]);
+    assert_eq!(spend_all([&windows, &windows, &buckets]), [7, 8, 6]);
+    assert_eq!(spend_all([&buckets, &windows, &buckets]), [8, 7, 5]);
+    assert_eq!(spend_all([&buckets, &buckets, &windows]), [7, 8, 8]);
+    assert_eq!(store.len(), 3);
+}
