@@ -335,7 +335,7 @@ async fn a_hold_can_be_handed_on_as_text() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_pairs_of_acquire_and_release_leave_nothing() {
     let quota = Quota::concurrency(3, Duration::from_secs(30)).unwrap();
-    let store = Arc::new(tollgate::MemoryStore::new());
+    let store = Arc::new(MemoryStore::new());
     let limiter = Limiter::builder()
         .rule(Rule::new("exports", quota))
         .store(Arc::clone(&store))
