@@ -18,7 +18,7 @@ use super::seats::{Seated, Seats, Waiter, Waits};
 use super::waiting::{Hashed, Kept, Told};
 use crate::TimeSource;
 use crate::key::write_bucket;
-use crate::reply::Numbers;
+use crate::reply::{Words, whole};
 use crate::script::Form;
 use crate::store::Inner;
 
@@ -205,10 +205,10 @@ impl Batch {
         self.seats.tell(|telling| {
             telling.reserve(self.checks);
             for step in &self.steps {
-                let (states, rest) = mem::take(&mut before).split_at_mut(step.charges.len());
+                let (own, rest) = mem::take(&mut before).split_at_mut(step.charges.len());
                 before = rest;
                 for seat in &step.checks {
-                    let told = match decide(&step.charges, states, max_clock_skew, now) {
+                    let told = match decide(&step.charges, own, max_clock_skew, now) {
                         Some(decisions) => Told::Decided(decisions),
                         None => Told::GoesAlone,
                     };
@@ -219,20 +219,23 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads the instant, and for each charge what was there before; `None` where the batch could
-    /// not decide.
-    fn read(&self, reply: &Value) -> Option<(Timestamp, Vec<Option<State>>)> {
-        let mut reply = Numbers::new(reply)?;
-        let now = Timestamp::from_micros(u64::try_from(reply.next()?).ok()?);
-        let mut states = Vec::with_capacity(self.charges);
+    /// Reads the instant, and for each charge what was there before.
+    fn read(&self, reply: &Value) -> Option<(Timestamp, Vec<Before>)> {
+        let mut reply = Words::new(reply)?;
+        let now = Timestamp::from_micros(whole(reply.next()?)?);
+        let mut before = Vec::with_capacity(self.charges);
         for charge in self.steps.iter().flat_map(|step| step.charges()) {
-            let (level, ts) = (u64::try_from(reply.next()?), u64::try_from(reply.next()?));
-            states.push(level.ok().zip(ts.ok()).map(|(level, ts)| {
-                let ts = Timestamp::from_micros(ts);
-                State::Bucket(Bucket { level, scale: charge.quota.scale(), ts })
-            }));
+            before.push(match (reply.next()?, reply.next()?) {
+                (b"?", _) => Before::Unknown,
+                (b"f", _) => Before::Known(None),
+                (level, ts) => {
+                    let (level, ts) = (whole(level)?, Timestamp::from_micros(whole(ts)?));
+                    let scale = charge.quota.scale();
+                    Before::Known(Some(State::Bucket(Bucket { level, scale, ts })))
+                }
+            });
         }
-        reply.next().is_none().then_some((now, states))
+        reply.next().is_none().then_some((now, before))
     }
 
     /// Tells all that their call failed.
@@ -244,6 +247,15 @@ impl Batch {
             }
         });
     }
+}
+
+/// What a step found in the bucket of a charge.
+#[derive(Debug)]
+enum Before {
+    /// The script does not decide on what is there.
+    Unknown,
+    /// A full bucket is absent.
+    Known(Option<State>),
 }
 
 /// Steps that follow each other and are written alike.
@@ -293,18 +305,21 @@ impl Step {
 /// Decides one check on what its buckets hold, and spends there what the script has spent.
 fn decide(
     charges: &[Kept],
-    states: &mut [Option<State>],
+    before: &mut [Before],
     max_clock_skew: Duration,
     now: Timestamp,
 ) -> Option<Decisions> {
-    if states.iter().any(Option::is_none) {
-        return None;
-    }
-    if let ([kept], [state]) = (charges, &mut *states) {
+    if let ([kept], [before]) = (charges, &mut *before) {
+        let Before::Known(state) = before else { return None };
         let (decision, change) = kept.charge().decide(state.as_ref(), max_clock_skew, now);
         change.apply(state);
         return Some(Decisions::from_iter([decision]));
     }
+    let states = before.iter_mut().map(|one| match one {
+        Before::Known(state) => Some(state),
+        Before::Unknown => None,
+    });
+    let mut states: Vec<_> = states.collect::<Option<_>>()?;
     let charges: Vec<_> = charges.iter().map(Kept::charge).collect();
     let stored: Vec<_> =
         states.iter().map(|state| Stored { state: state.as_ref(), record: None }).collect();

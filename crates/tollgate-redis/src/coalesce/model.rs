@@ -1,7 +1,8 @@
 //! Every interleaving of callers, of drivers and of those who go away, by the model checker loom.
 //!
-//! Loom knows its own locks and atomics only. Here they are the locks of the lanes and of the seats, that of a server
-//! which counts what it is sent, and the clock; so a test touches one of them wherever the order of
+//! Loom knows its own locks and atomics only. Here they are the locks of the lanes and of the seats,
+//! that of a server which counts what it is sent, and the clock; so a test touches one of them wherever
+//! the order of
 //! what it does matters to others. A caller that is never told anything shows as a deadlock.
 
 use std::future::poll_fn;
