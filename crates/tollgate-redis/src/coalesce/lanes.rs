@@ -71,7 +71,10 @@ impl Coalescer {
         let lane = lanes.by_slot.entry(slot).or_default();
         // A caller that keeps its future but does not poll it holds nobody else up for long.
         let timeout = server.timeout();
-        lane.in_flight.retain(|turn| deadline < turn.deadline + timeout);
+        let is_over = |turn: &InFlight| deadline >= turn.deadline + timeout;
+        if lane.in_flight.iter().any(is_over) {
+            lane.in_flight.retain(|turn| !is_over(turn));
+        }
         let may_send = lane.in_flight.len() < IN_FLIGHT_MAX;
         let mut begin = |lane: &mut Lane| {
             let turn = lanes.turns;

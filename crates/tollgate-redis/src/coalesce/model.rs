@@ -2,8 +2,8 @@
 //!
 //! Loom knows its own locks and atomics only. Here they are the locks of the lanes and of the seats,
 //! that of a server which counts what it is sent, and the clock; so a test touches one of them wherever
-//! the order of
-//! what it does matters to others. A caller that is never told anything shows as a deadlock.
+//! the order of what it does matters to others. A caller that is never told anything shows as a
+//! deadlock.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
