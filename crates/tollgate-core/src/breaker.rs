@@ -84,6 +84,8 @@ pub struct Breaker {
     open: bool,
     failures_in_a_row: u32,
     slices: [Slice; SLICES],
+    /// How long one of them is.
+    slice_us: u64,
 }
 
 /// How many parts the window is cut into, each of which is forgotten at once.
@@ -102,7 +104,10 @@ impl Breaker {
     /// Makes a closed breaker that has counted nothing.
     pub const fn new(settings: BreakerSettings) -> Self {
         let slice = Slice { index: 0, answers: 0, failures: 0 };
-        Self { settings, open: false, failures_in_a_row: 0, slices: [slice; SLICES] }
+        let slice_us = settings.window.as_micros() / SLICES as u128;
+        let slice_us = if slice_us > u64::MAX as u128 { u64::MAX } else { slice_us as u64 };
+        let slice_us = if slice_us == 0 { 1 } else { slice_us };
+        Self { settings, open: false, failures_in_a_row: 0, slices: [slice; SLICES], slice_us }
     }
 
     /// Returns the settings.
@@ -143,9 +148,8 @@ impl Breaker {
         was_open
     }
 
-    fn index(&self, now: Timestamp) -> u64 {
-        let width_us = self.settings.window.as_micros() / SLICES as u128;
-        now.as_micros() / u64::try_from(width_us).unwrap_or(u64::MAX).max(1)
+    const fn index(&self, now: Timestamp) -> u64 {
+        now.as_micros() / self.slice_us
     }
 
     fn slice(&mut self, now: Timestamp) -> &mut Slice {

@@ -44,7 +44,10 @@ pub fn push_attribute(key: &mut String, attribute: &str, value: Option<&str>) {
     key.push_str(attribute);
     let Some(value) = value else { return };
     key.push('=');
-    if value.len() <= VALUE_LEN_MAX && value.bytes().all(is_plain) {
+    // All bytes are looked at, several at a time, since most values are plain.
+    if value.len() <= VALUE_LEN_MAX
+        && value.bytes().fold(true, |plain, byte| plain & is_plain(byte))
+    {
         key.push_str(value);
         return;
     }
@@ -90,7 +93,8 @@ pub fn push_algorithm(key: &mut String, algorithm: Algorithm) {
 
 /// Whether a byte of a value is a character that stands for itself; others are looked at one by one.
 const fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && !matches!(byte, b':' | b'{' | b'}' | b'%')
+    let is_printed = (byte >= b' ') & (byte <= b'~');
+    is_printed & (byte != b':') & (byte != b'{') & (byte != b'}') & (byte != b'%')
 }
 
 /// Returns the key of a shard of the bucket at `key`, from 0 on.

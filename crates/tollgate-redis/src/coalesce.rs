@@ -13,13 +13,18 @@ mod batch;
 mod lanes;
 #[cfg(test)]
 mod model;
+mod seats;
 mod turn;
 mod waiting;
+mod watch;
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::runtime::{self, Handle};
+use tokio::time::Instant;
 use tollgate_core::{Algorithm, Charge, Decisions, Operation, StoreError, Timestamp};
 
 use self::batch::Batch;
@@ -27,6 +32,7 @@ pub(crate) use self::lanes::Coalescer;
 use self::lanes::{Place, WAITING_MAX};
 use self::turn::Server;
 use self::waiting::Told;
+use self::watch::Watch;
 use crate::error;
 use crate::key::HashSlot;
 use crate::store::Inner;
@@ -72,9 +78,17 @@ impl Server for Inner {
 
     fn spawn(&self, driver: impl Future<Output = ()> + Send + 'static) {
         // Whoever waits has a runtime; if it ends now, nobody waits any more.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(driver);
         }
+    }
+
+    fn runtime(&self) -> Option<runtime::Id> {
+        Handle::try_current().ok().map(|runtime| runtime.id())
+    }
+
+    fn spawn_watch(&self, watch: Watch<Self>) {
+        self.spawn(watch.keep());
     }
 }
 
@@ -91,29 +105,32 @@ impl Inner {
             crate::TimeSource::Server => Timestamp::EPOCH,
             crate::TimeSource::Client => now,
         };
-        let told = match Coalescer::place(self, slot, charges, now_of_lane, deadline) {
+        let place = poll_fn(|cx| {
+            let waker = cx.waker();
+            Poll::Ready(Coalescer::place(self, slot, charges, now_of_lane, deadline, waker))
+        });
+        let told = match place.await {
             Place::First(turn) => {
                 let alone = self.decide_alone(Operation::Spend, slot, charges, now, deadline);
                 let decided = Box::pin(alone).await;
                 drop(turn);
                 return decided;
             }
-            Place::Behind(answered) => timeout_at(deadline, answered).await,
+            Place::Behind(waiter) => waiter.await,
             Place::Full => return Err(error::too_many_waiting(WAITING_MAX)),
+            Place::Unwatched => Told::GoesAlone,
         };
+        let (name, timeout) = (|| self.transport.target.name(), self.transport.timeout);
         match told {
-            Ok(Ok(Told::Decided(decisions))) => Ok(decisions),
-            Ok(Ok(Told::GoesAlone)) => {
+            Told::Decided(decisions) => Ok(decisions),
+            Told::GoesAlone => {
                 let alone = self.decide_alone(Operation::Spend, slot, charges, now, deadline);
                 Box::pin(alone).await
             }
-            Ok(Ok(Told::Failed(error))) => Err(error),
-            // Whoever is not wanted any more is dropped.
-            Ok(Err(_)) if Instant::now() >= deadline => {
-                Err(error::no_turn(&self.transport.target.name(), self.transport.timeout))
-            }
-            Ok(Err(_)) => Err(error::interrupted()),
-            Err(_) => Err(error::no_answer(&self.transport.target.name(), self.transport.timeout)),
+            Told::Failed(error) => Err(error),
+            Told::Late { was_sent: false } => Err(error::no_turn(&name(), timeout)),
+            Told::Late { was_sent: true } => Err(error::no_answer(&name(), timeout)),
+            Told::Interrupted => Err(error::interrupted()),
         }
     }
 }

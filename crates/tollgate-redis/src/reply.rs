@@ -145,27 +145,42 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A reply of nothing but integers, which is read one by one.
-pub(crate) struct Numbers<'a> {
-    rest: &'a [Value],
+/// A reply of words, which are read one by one.
+pub(crate) struct Words<'a> {
+    rest: &'a [u8],
 }
 
-impl<'a> Numbers<'a> {
+impl<'a> Words<'a> {
     pub(crate) fn new(reply: &'a Value) -> Option<Self> {
         match reply {
-            Value::Array(rest) => Some(Self { rest }),
+            Value::BulkString(rest) => Some(Self { rest }),
             _ => None,
         }
     }
 
-    pub(crate) fn next(&mut self) -> Option<i64> {
-        let (first, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        match first {
-            Value::Int(number) => Some(*number),
-            _ => None,
+    pub(crate) fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
         }
+        let end = self.rest.iter().position(|byte| *byte == b' ');
+        let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest.get(1..).unwrap_or_default();
+        Some(word)
     }
+}
+
+/// Reads an integer of digits only.
+pub(crate) fn whole(word: &[u8]) -> Option<u64> {
+    if word.is_empty() {
+        return None;
+    }
+    word.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
 }
 
 #[cfg(test)]

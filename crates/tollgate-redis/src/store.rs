@@ -239,8 +239,7 @@ impl Store for RedisStore {
         Charge::validate(charges)?;
         let Some(first) = charges.first() else { return Ok(Decisions::new()) };
         let inner = &self.inner;
-        let call = inner.call(Step::Apply(operation), charges, now);
-        if !call.is_supported() {
+        if !inner.call(Step::Apply(operation), charges, now).is_supported() {
             return Err(error::unsupported());
         }
         let _entered = self.enter()?;
@@ -255,7 +254,7 @@ impl Store for RedisStore {
             }
             if charges[1..].iter().any(|charge| inner.slot_of(charge.key) != slot) {
                 let groups = Group::of(charges, |charge| inner.slot_of(charge.key));
-                return across::apply(inner, operation, groups, now).await;
+                return Box::pin(across::apply(inner, operation, groups, now)).await;
             }
         }
         if inner.coalesces && Coalescer::takes(operation, charges) {

@@ -278,3 +278,58 @@ async fn g10_those_who_wait_for_a_silent_server_are_answered_by_their_deadline()
         assert!(error.is_timeout() || error.is_unavailable(), "{error}");
     }
 }
+
+/// Has a runtime of its own poll futures once.
+fn poll_once_in(runtime: &tokio::runtime::Runtime, futures: &mut [impl Future + Unpin]) {
+    runtime.block_on(async {
+        for one in futures {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+    });
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn g10_a_runtime_that_is_stuck_keeps_the_callers_of_no_other_beyond_their_deadline() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let server = RedisServer::start().unwrap();
+    let (own, stuck) = (runtime(), runtime());
+    let builder = RedisStore::builder(server.url()).time_source(TimeSource::Client);
+    let store = own.block_on(builder.timeout(TIMEOUT).connect()).unwrap();
+    let quotas = quotas();
+    let request = vec![("a".to_owned(), 2, 1, false)];
+    let ask = || store.apply(Operation::Spend, charges(&request, &quotas).leak(), START);
+    // Two take the turns, and the third waits there; from then on that runtime does nothing.
+    let mut there: Vec<_> = (0..3).map(|_| Box::pin(ask())).collect();
+    poll_once_in(&stuck, &mut there);
+    let start = Instant::now();
+    assert!(own.block_on(ask()).unwrap_err().is_timeout());
+    let waited = start.elapsed();
+    assert!(waited >= TIMEOUT && waited < 5 * TIMEOUT, "{waited:?}");
+    let third = there.pop().unwrap();
+    assert!(stuck.block_on(third).unwrap_err().is_timeout());
+}
+
+#[test]
+fn who_waits_beyond_the_end_of_its_runtime_is_told_so() {
+    let server = RedisServer::start().unwrap();
+    let (own, ends) = (runtime(), runtime());
+    let store = own.block_on(store(&server));
+    let quotas = quotas();
+    let request = vec![("a".to_owned(), 2, 1, false)];
+    let ask = || store.apply(Operation::Spend, charges(&request, &quotas).leak(), START);
+    let mut first: Vec<_> = (0..2).map(|_| Box::pin(ask())).collect();
+    poll_once_in(&own, &mut first);
+    let (mut there, mut here) = (vec![Box::pin(ask())], vec![Box::pin(ask())]);
+    poll_once_in(&ends, &mut there);
+    poll_once_in(&own, &mut here);
+    drop(ends);
+    let told = own.block_on(there.remove(0)).unwrap_err();
+    assert!(told.is_unavailable(), "{told}");
+    // Who came from elsewhere goes on to wait.
+    assert!(own.block_on(join_all(first)).iter().all(Result::is_ok));
+    assert_eq!(own.block_on(here.remove(0)).unwrap()[0].remaining(), 97);
+}

@@ -317,7 +317,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     let server = RedisServer::builder().arg("--requirepass").arg("open-sesame").start().unwrap();
     let with = |password: &str| format!("redis://:{password}@{}", server.address());
 
-    let builder = RedisStore::builder(with("guessed-it"));
+    let builder = RedisStore::builder(with("guessed-it")).timeout(PATIENT);
     assert!(!format!("{builder:?}").contains("guessed-it"));
     let store = builder.clone().connect_lazily().unwrap();
     assert!(!format!("{store:?}").contains("guessed-it"));

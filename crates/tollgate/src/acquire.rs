@@ -76,6 +76,10 @@ impl Limiter {
     /// out here, so that callers start evenly spaced. Where a concurrency rule applies the
     /// acquisition has a [`Permit`]. A cost of 0 takes nothing and waits for nothing.
     ///
+    /// A slot that is released in this process is taken at once, by whoever came first. Those of
+    /// other processes are looked for: after 25 ms, and the longer none is found the more seldom, at
+    /// last four times a second. The store is asked that often for each bucket, however many wait.
+    ///
     /// Rules that change meanwhile hold for those who wait. A shadow rule is charged once, however
     /// often the enforced rules are asked.
     ///
@@ -132,7 +136,7 @@ impl Limiter {
         let mut wait = request.waited_for().map(|key| Wait { key, until: now });
         loop {
             let Some(Wait { key, mut until }) = wait.take() else {
-                match request.attempt(deadline).await? {
+                match request.attempt(deadline, None).await? {
                     Attempt::Passed(verdict, spent) => return start(verdict, spent).await,
                     Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),
                     Attempt::Waits(next) => wait = Some(next),
@@ -152,10 +156,10 @@ impl Limiter {
             }
             while wait.is_none() {
                 let _ = timeout_at(until, place.given_back()).await;
-                match request.attempt(deadline).await? {
+                match request.attempt(deadline, Some(&place)).await? {
                     Attempt::Passed(verdict, spent) => {
                         // What it waits out from here on is spent, so nobody waits for it in line.
-                        drop(place);
+                        place.leave_served();
                         return start(verdict, spent).await;
                     }
                     Attempt::Refused(verdict) => return Ok(Acquisition::refused(verdict)),

@@ -14,7 +14,7 @@ use tollgate_memory::MemoryStore;
 #[cfg(feature = "redis")]
 use tollgate_redis::RedisStore;
 
-use crate::store_calls::{noted, word};
+use crate::store_calls::{UnderWay, word};
 use crate::store_parts::StoreParts;
 
 /// A store of any kind behind one type, so that a [`Limiter`](crate::Limiter) needs no type
@@ -67,11 +67,15 @@ impl AnyStore {
             Kind::Memory(store) => store.decide(operation, charges, now),
             #[cfg(feature = "redis")]
             Kind::Redis(store) => {
-                noted(word(operation), store.apply(operation, charges, now)).await
+                // A future that is passed on by value is moved, and held twice.
+                let call = UnderWay::begin(word(operation));
+                let answer = store.apply(operation, charges, now).await;
+                ended(call, answer)
             }
             Kind::Custom(store) => {
-                let answer = within(deadline, store.apply_boxed(operation, charges, now));
-                noted(word(operation), answer).await
+                let call = UnderWay::begin(word(operation));
+                let answer = within(deadline, store.apply_boxed(operation, charges, now)).await;
+                ended(call, answer)
             }
         }
     }
@@ -83,8 +87,16 @@ impl AnyStore {
                 Ok(())
             }
             #[cfg(feature = "redis")]
-            Kind::Redis(store) => noted("reset", store.reset(keys)).await,
-            Kind::Custom(store) => noted("reset", within(deadline, store.reset_boxed(keys))).await,
+            Kind::Redis(store) => {
+                let call = UnderWay::begin("reset");
+                let answer = store.reset(keys).await;
+                ended(call, answer)
+            }
+            Kind::Custom(store) => {
+                let call = UnderWay::begin("reset");
+                let answer = within(deadline, store.reset_boxed(keys)).await;
+                ended(call, answer)
+            }
         }
     }
 
@@ -197,6 +209,14 @@ impl From<Arc<RedisStore>> for AnyStore {
 }
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Notes how a call ended, if it is observed.
+fn ended<T>(call: Option<UnderWay>, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+    if let Some(call) = call {
+        call.end(&answer);
+    }
+    answer
+}
 
 /// Waits for a store that may have no deadline of its own. Without a runtime nobody measures the
 /// time.

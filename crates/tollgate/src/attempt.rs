@@ -12,14 +12,10 @@ use crate::charged::{AllCharged, Charged};
 use crate::error::CheckError;
 use crate::hold::draw_ticket;
 use crate::limiter::Limiter;
-use crate::line::Place;
+use crate::line::{PAUSE_MIN, Place};
 use crate::permit::{Spent, Taken};
 use crate::store_calls::inherited;
 use crate::verdict::{RuleDecision, Verdict};
-
-/// How soon a waiter for a slot looks again if nothing in this process wakes it: another process
-/// may have released one.
-const SLOT_POLL: Duration = Duration::from_millis(25);
 
 /// For how long after its delay what a request spent can be given back.
 const SETTLE_MARGIN: Duration = Duration::from_secs(5);
@@ -95,8 +91,13 @@ impl<'a> Request<'a> {
         one.map_or(0, |one| one.cost.units())
     }
 
-    /// Spends if the request may go on before `deadline`, by the rules that are now in force.
-    pub(crate) async fn attempt(&mut self, deadline: Instant) -> Result<Attempt, CheckError> {
+    /// Spends if the request may go on before `deadline`, by the rules that are now in force. In a
+    /// line, what a slot is waited for is the pause of the line.
+    pub(crate) async fn attempt(
+        &mut self,
+        deadline: Instant,
+        place: Option<&Place<'_>>,
+    ) -> Result<Attempt, CheckError> {
         self.follow_rules()?;
         let left = deadline.saturating_duration_since(Instant::now());
         // Where a delay may be too long it is looked up first, so that no place in the queue is
@@ -123,7 +124,7 @@ impl<'a> Request<'a> {
         if verdict.is_allowed() && verdict.delay() <= left {
             return Ok(Attempt::Passed(verdict, spent));
         }
-        Ok(match self.wait_for(&verdict, left) {
+        Ok(match self.wait_for(&verdict, left, place) {
             Some(wait) => Attempt::Waits(wait),
             None => Attempt::Refused(verdict),
         })
@@ -151,7 +152,12 @@ impl<'a> Request<'a> {
     }
 
     /// What a denied request waits for, if that can come in time.
-    fn wait_for(&self, verdict: &Verdict, left: Duration) -> Option<Wait> {
+    fn wait_for(
+        &self,
+        verdict: &Verdict,
+        left: Duration,
+        place: Option<&Place<'_>>,
+    ) -> Option<Wait> {
         verdict.retry_after()?;
         let denied = || {
             let said = self.charged.iter().zip(verdict.rules());
@@ -162,7 +168,11 @@ impl<'a> Request<'a> {
         let units = denied().filter(|(one, _)| !one.counts_slots()).max_by_key(|(_, wait)| *wait);
         let slots = denied().filter(|(one, _)| one.counts_slots()).max_by_key(|(_, wait)| *wait);
         let units_wait = units.map_or(Duration::ZERO, |(_, wait)| wait);
-        let slots_wait = slots.map_or(Duration::ZERO, |(_, wait)| wait.min(SLOT_POLL));
+        let pause = |one: &Charged| match place {
+            Some(place) if place.key() == one.key => place.pause(),
+            _ => PAUSE_MIN,
+        };
+        let slots_wait = slots.map_or(Duration::ZERO, |(one, wait)| wait.min(pause(one)));
         if units_wait > left || left.is_zero() {
             return None;
         }

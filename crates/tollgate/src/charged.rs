@@ -48,7 +48,7 @@ impl Charged {
 
     /// Charges the bucket as it is kept in a store to which there is a way, where slices of it may be
     /// leased, and where it may be kept in shards.
-    pub(crate) fn in_remote_store(mut self) -> Self {
+    pub(crate) fn keep_in_remote_store(&mut self) {
         let terms = self.quota.as_ref().and_then(|quota| self.rule.shard_terms(quota));
         self.sharded = terms.map(|terms| Box::new(Sharded::new(terms)));
         let lease = self.quota.as_ref().and_then(|quota| self.rule.lease_terms(quota));
@@ -56,7 +56,6 @@ impl Charged {
         if let Some(lease) = &self.lease {
             self.quota = Some(*lease.quota());
         }
-        self
     }
 
     /// The attributes that decide which bucket and which quota of the rule a request is charged to.

@@ -32,10 +32,7 @@ impl Limiter {
             return Err(CheckError::impossible(one));
         }
         if blocked {
-            // What nobody waits for asks one shard, and not all of them.
-            return self
-                .decide_in_store(Operation::Look, &self.on_some_shards(charged), ticket)
-                .await;
+            return Box::pin(self.decide_blocked(charged, ticket)).await;
         }
         if is_check(operation, ticket)
             && let Some(said) = self.take_slices(charged)
@@ -49,6 +46,15 @@ impl Limiter {
         self.decide_in_store(operation, charged, ticket).await
     }
 
+    /// Decides a check that a rule blocks. What nobody waits for asks one shard, and not all of them.
+    async fn decide_blocked(
+        &self,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+    ) -> Result<Verdict, CheckError> {
+        self.decide_in_store(Operation::Look, &self.on_some_shards(charged), ticket).await
+    }
+
     /// Decides by the store, or by the rules' policies if it cannot answer.
     pub(crate) async fn decide_in_store(
         &self,
@@ -57,7 +63,11 @@ impl Limiter {
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
         let now = self.now();
-        match self.ask_store(operation, charged, ticket, now).await {
+        let verdict = match is_whole(charged) {
+            true => self.ask(operation, charged, ticket, now).await,
+            false => Box::pin(self.ask_shards(operation, charged, ticket, now)).await,
+        };
+        match verdict {
             Ok(verdict) => Ok(verdict),
             Err(Unanswered { error, .. }) if error.is_invalid() => {
                 Err(CheckError::store(None, error))
@@ -90,38 +100,65 @@ impl Limiter {
         charged: &AllCharged,
         ticket: Option<Ticket>,
     ) -> Result<Verdict, CheckError> {
-        let verdict = self.ask_store(operation, charged, ticket, self.now()).await;
+        let now = self.now();
+        let verdict = match is_whole(charged) {
+            true => self.ask(operation, charged, ticket, now).await,
+            false => Box::pin(self.ask_shards(operation, charged, ticket, now)).await,
+        };
         verdict.map_err(|unanswered| CheckError::store(None, unanswered.error))
     }
 
-    /// Asks the store, in which some of the buckets may be kept in shards.
-    async fn ask_store(
-        &self,
-        operation: Operation,
-        charged: &AllCharged,
-        ticket: Option<Ticket>,
-        now: Timestamp,
-    ) -> Result<Verdict, Unanswered> {
-        if charged.iter().all(|one| one.sharded.is_none()) {
-            return self.ask(operation, charged, ticket, now).await;
-        }
-        // What few rules need must not make every check's future larger.
-        Box::pin(self.ask_shards(operation, charged, ticket, now)).await
-    }
-
-    /// Asks the store for what it says to all that is charged, where each has its bucket.
+    /// Asks the store for what it says to all that is charged and not blocked, where each has its
+    /// bucket.
     pub(crate) async fn ask(
         &self,
         operation: Operation,
-        charged: &AllCharged,
+        charged: &[Charged],
         ticket: Option<Ticket>,
         now: Timestamp,
     ) -> Result<Verdict, Unanswered> {
-        let Applied { answer, asked } = self.apply(operation, charged, ticket, now).await;
-        match answer {
-            Ok(decisions) => Ok(exact(charged, &decisions).with_asked(asked)),
-            Err(error) => Err(Unanswered { error, asked }),
+        let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
+        for one in charged {
+            if let Some(charge) = one.charge(ticket) {
+                charges.push(charge);
+            }
         }
+        if charges.is_empty() {
+            return Ok(exact(charged, &[]));
+        }
+        let mut asked = StoreParts::one(0);
+        let is_remote = !self.store().answers_at_once();
+        if is_remote {
+            if let Some(known) = self.known(operation, ticket, &charges, now) {
+                return Ok(exact(charged, &known));
+            }
+            self.keep_announcing();
+            asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
+            if !self.is_asked(asked) {
+                return Err(Unanswered { error: self.health().not_asked(), asked: false });
+            }
+        }
+        // Without a runtime nobody probes, and requests find out.
+        let finds_out = is_remote && !(self.health().open() & asked).is_empty();
+        let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
+        let decisions = match answer {
+            Ok(decisions) => decisions,
+            Err(error) => {
+                if self.health().note_failure(asked, &error) && is_remote {
+                    self.keep_probing();
+                }
+                return Err(Unanswered { error, asked: true });
+            }
+        };
+        if is_remote {
+            if finds_out {
+                self.health().close(asked);
+            }
+            self.health().note_answer(asked, operation, &decisions);
+            self.learn(operation, ticket, &charges, &decisions, now);
+            self.charge_debts();
+        }
+        Ok(exact(charged, &decisions).with_asked(true))
     }
 
     /// The parts of the store in which buckets are kept.
@@ -161,65 +198,6 @@ impl Limiter {
             charges.iter().for_each(|charge| self.denials().forget(charge.key));
         }
     }
-
-    /// Asks the store for the decisions on all that is not blocked.
-    async fn apply(
-        &self,
-        operation: Operation,
-        charged: &[Charged],
-        ticket: Option<Ticket>,
-        now: Timestamp,
-    ) -> Applied {
-        let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
-        for one in charged {
-            if let Some(charge) = one.charge(ticket) {
-                charges.push(charge);
-            }
-        }
-        if charges.is_empty() {
-            return Applied { answer: Ok(Decisions::new()), asked: false };
-        }
-        if self.store().answers_at_once() {
-            let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
-            if let Err(error) = &answer {
-                self.health().note_failure(StoreParts::one(0), error);
-            }
-            return Applied { answer, asked: true };
-        }
-        if let Some(known) = self.known(operation, ticket, &charges, now) {
-            return Applied { answer: Ok(known), asked: false };
-        }
-        self.keep_announcing();
-        let asked = charges.iter().map(|charge| self.store().part_of(charge.key)).collect();
-        if !self.is_asked(asked) {
-            return Applied { answer: Err(self.health().not_asked()), asked: false };
-        }
-        // Without a runtime nobody probes, and requests find out.
-        let finds_out = !(self.health().open() & asked).is_empty();
-        let answer = self.store().apply(operation, &charges, now, self.deadline()).await;
-        match &answer {
-            Ok(decisions) => {
-                if finds_out {
-                    self.health().close(asked);
-                }
-                self.health().note_answer(asked, operation, decisions);
-                self.learn(operation, ticket, &charges, decisions, now);
-                self.charge_debts();
-            }
-            Err(error) => {
-                if self.health().note_failure(asked, error) {
-                    self.keep_probing();
-                }
-            }
-        }
-        Applied { answer, asked: true }
-    }
-}
-
-/// What came of asking the store, and whether it was asked at all.
-struct Applied {
-    answer: Result<Decisions, StoreError>,
-    asked: bool,
 }
 
 /// Why there is no verdict, and whether the store was asked at all.
@@ -233,7 +211,12 @@ fn is_check(operation: Operation, ticket: Option<Ticket>) -> bool {
     operation == Operation::Spend && ticket.is_none()
 }
 
-fn exact(charged: &AllCharged, decisions: &Decisions) -> Verdict {
+/// Whether no bucket is kept in shards. What few rules need must not make every check's future larger.
+fn is_whole(charged: &[Charged]) -> bool {
+    charged.iter().all(|one| one.sharded.is_none())
+}
+
+fn exact(charged: &[Charged], decisions: &[Decision]) -> Verdict {
     let mut decisions = decisions.iter();
     let mut decided = SmallVec::new();
     for one in charged {

@@ -112,7 +112,9 @@ impl Limiter {
     /// If the future is dropped after the request was sent to a remote store, the unit may have
     /// been spent.
     pub async fn check(&self, attributes: &Attributes) -> Result<Verdict, CheckError> {
-        self.check_n(attributes, Cost::ONE).await
+        // As check_n, whose future would only be moved once more.
+        let charged = self.charged(attributes, Cost::ONE)?;
+        self.decide(Operation::Spend, &charged, None).await
     }
 
     /// Decides whether a request that costs `cost` may go on, and spends the cost if it may.
@@ -132,7 +134,8 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Spend, &self.charged(attributes, cost)?, None).await
+        let charged = self.charged(attributes, cost)?;
+        self.decide(Operation::Spend, &charged, None).await
     }
 
     /// Tells what is left for a request, spends nothing and is never denied.
@@ -150,7 +153,8 @@ impl Limiter {
     ///
     /// As for [`check_n`](Self::check_n).
     pub async fn peek_n(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
-        self.decide(Operation::Look, &self.charged(attributes, cost)?, None).await
+        let charged = self.charged(attributes, cost)?;
+        self.decide(Operation::Look, &charged, None).await
     }
 
     /// Gives `cost` back to every bucket that a request is charged to, never beyond its burst.
@@ -265,14 +269,25 @@ impl Limiter {
         let rules = self.shared.rules.load();
         let mut charged = AllCharged::new();
         for applied in rules.charges(attributes) {
-            charged.push(self.kept(Charged::new(applied, attributes, cost)?));
+            charged.push(Charged::new(applied, attributes, cost)?);
+            if let Some(one) = charged.last_mut() {
+                self.keep(one);
+            }
         }
         Ok(charged)
     }
 
     /// What is charged, as the bucket is kept in this limiter's store.
-    pub(crate) fn kept(&self, charged: Charged) -> Charged {
-        if self.store().answers_at_once() { charged } else { charged.in_remote_store() }
+    pub(crate) fn kept(&self, mut charged: Charged) -> Charged {
+        self.keep(&mut charged);
+        charged
+    }
+
+    /// Has a bucket charged as it is kept in this limiter's store.
+    fn keep(&self, charged: &mut Charged) {
+        if !self.store().answers_at_once() {
+            charged.keep_in_remote_store();
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -3,8 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+
+/// How soon a line first looks again for slots that another process may have released; nothing in
+/// this process wakes it then.
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(25);
+
+/// The longest pause of a line that finds none.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The lines of all buckets that somebody waits for. A line exists as long as somebody is in it.
 #[derive(Default)]
@@ -24,6 +32,8 @@ struct Line {
     waiting: BTreeMap<Arrival, Waiter>,
     turn: Option<Arrival>,
     units: u64,
+    /// How often nothing had come free since something did.
+    looked_in_vain: u32,
     /// Woken when something is given back in this process.
     given_back: Arc<Notify>,
 }
@@ -69,7 +79,8 @@ impl Lines {
 
     /// Wakes whoever has the turn at `key`, if anybody waits.
     pub(crate) fn wake(&self, key: &str) {
-        if let Some(line) = self.lock().get(key) {
+        if let Some(line) = self.lock().get_mut(key) {
+            line.looked_in_vain = 0;
             line.given_back.notify_one();
         }
     }
@@ -90,6 +101,22 @@ impl Place<'_> {
     /// Waits until something is given back in this process.
     pub(crate) async fn given_back(&self) {
         self.given_back.notified().await;
+    }
+
+    /// Notes that nothing had come free, and returns how soon to look again.
+    pub(crate) fn pause(&self) -> Duration {
+        let mut by_key = self.lines.lock();
+        let Some(line) = by_key.get_mut(&self.key) else { return PAUSE_MIN };
+        let doubled = 1_u32.checked_shl(line.looked_in_vain).unwrap_or(u32::MAX);
+        line.looked_in_vain = line.looked_in_vain.saturating_add(1);
+        PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
+    }
+
+    /// Leaves the line with what it waited for.
+    pub(crate) fn leave_served(self) {
+        if let Some(line) = self.lines.lock().get_mut(&self.key) {
+            line.looked_in_vain = 0;
+        }
     }
 
     /// Where it waits.
@@ -168,6 +195,25 @@ mod tests {
         assert!(!is_ready(places[1].turn()).await);
         drop(places.remove(0));
         assert!(is_ready(places[0].turn()).await);
+    }
+
+    #[tokio::test]
+    async fn a_line_pauses_the_longer_the_longer_nothing_comes_free_whoever_is_first_in_it() {
+        let lines = Lines::default();
+        let mut places: Vec<_> = (0..3).map(|_| lines.join("a", 1, lines.arrive())).collect();
+        let other = lines.join("b", 1, lines.arrive());
+        let pauses = |place: &Place<'_>, count| -> Vec<_> {
+            (0..count).map(|_| place.pause().as_millis()).collect()
+        };
+        assert_eq!(pauses(&places[0], 3), [25, 50, 100]);
+        // Who gives up has found nothing.
+        drop(places.remove(0));
+        assert_eq!(pauses(&places[0], 40)[..3], [200, 250, 250]);
+        assert_eq!(pauses(&places[0], 1), [250]);
+        lines.wake("a");
+        assert_eq!(pauses(&places[0], 2), [25, 50]);
+        places.remove(0).leave_served();
+        assert_eq!((pauses(&places[0], 1), pauses(&other, 1)), (vec![25], vec![25]));
     }
 
     #[tokio::test]

@@ -229,6 +229,28 @@ impl Limiter {
         parts.iter().map(kept).collect()
     }
 
+    /// Decides by the store, or by the rules' policies if it takes longer than the caller can wait.
+    async fn decide_within(
+        &self,
+        patience: Duration,
+        operation: Operation,
+        charged: &AllCharged,
+    ) -> Result<Verdict, CheckError> {
+        if let Ok(decided) = timeout(patience, self.decide(operation, charged, None)).await {
+            return decided;
+        }
+        let late = StoreError::new(
+            StoreErrorKind::Timeout,
+            format!("the store took longer than the {patience:?} that the caller has"),
+        );
+        let counts = patience >= PATIENCE_NOTED;
+        if counts && self.health().note_failure(self.parts_of(charged), &late) {
+            self.keep_probing();
+        }
+        let decided = self.decide_by_policy(operation, charged, None, self.now(), late);
+        decided.map(|verdict| verdict.with_asked(true))
+    }
+
     async fn judge_parts(
         &self,
         operation: Operation,
@@ -245,25 +267,9 @@ impl Limiter {
             charged = self.on_some_shards(&charged).into_owned();
             operation = Operation::Look;
         }
-        let decided = self.decide(operation, &charged, None);
         let verdict = match patience.filter(|_| !self.store().answers_at_once()) {
-            None => decided.await?,
-            Some(patience) => match timeout(patience, decided).await {
-                Ok(decided) => decided?,
-                Err(_) => {
-                    let late = StoreError::new(
-                        StoreErrorKind::Timeout,
-                        format!("the store took longer than the {patience:?} that the caller has"),
-                    );
-                    let asked = self.parts_of(&charged);
-                    let counts = patience >= PATIENCE_NOTED;
-                    if counts && self.health().note_failure(asked, &late) {
-                        self.keep_probing();
-                    }
-                    self.decide_by_policy(operation, &charged, None, self.now(), late)?
-                        .with_asked(true)
-                }
-            },
+            None => self.decide(operation, &charged, None).await?,
+            Some(patience) => Box::pin(self.decide_within(patience, operation, &charged)).await?,
         };
         // What is alone was charged as a shadow rule, which its policy does not concern.
         let is_refused = |(part, decided): &(&Part, &RuleDecision)| {

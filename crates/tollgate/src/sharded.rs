@@ -262,7 +262,7 @@ impl Limiter {
         let mut said = Vec::with_capacity(all.len());
         let mut asked = false;
         for some in all.chunks(Charge::COUNT_MAX) {
-            let some = some.iter().cloned().collect();
+            let some: AllCharged = some.iter().cloned().collect();
             let looked = self.ask(Operation::Look, &some, None, now).await?;
             said.extend(looked.rules().iter().cloned());
             asked |= looked.asked_store();
@@ -296,7 +296,7 @@ impl Limiter {
             let number = match ticket {
                 Some(ticket) => terms.first(Cost::ZERO, (ticket.bits() >> 96) as u32),
                 None => {
-                    let shards = one.on_all_shards().collect();
+                    let shards: AllCharged = one.on_all_shards().collect();
                     let looked = self.ask(Operation::Look, &shards, None, now).await?;
                     let lacks = |(number, said): &(usize, &RuleDecision)| {
                         terms.quota(*number).burst().saturating_sub(said.decision.remaining())

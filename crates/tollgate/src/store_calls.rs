@@ -97,39 +97,35 @@ impl StoreCalls {
 }
 
 /// A call that is under way, noted when this is dropped.
-struct Waiting {
+pub(crate) struct UnderWay {
     calls: StoreCalls,
     operation: &'static str,
     started: Instant,
     end: StoreCallEnd,
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let (operation, started, end) = (self.operation, self.started, self.end);
-        self.calls.note(StoreCall { operation, started, took: started.elapsed(), end });
+impl UnderWay {
+    /// Begins to note a call, if somebody observes.
+    pub(crate) fn begin(operation: &'static str) -> Option<Self> {
+        let calls = OBSERVED.try_with(Clone::clone).ok()?;
+        let (started, end) = (Instant::now(), StoreCallEnd::GivenUp);
+        Some(Self { calls, operation, started, end })
     }
-}
 
-/// Waits for a call, and notes it if somebody observes.
-pub(crate) async fn noted<T>(
-    operation: &'static str,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let waiting = OBSERVED.try_with(Clone::clone).ok().map(|calls| Waiting {
-        calls,
-        operation,
-        started: Instant::now(),
-        end: StoreCallEnd::GivenUp,
-    });
-    let answer = call.await;
-    if let Some(mut waiting) = waiting {
-        waiting.end = match &answer {
+    /// Notes how it ended.
+    pub(crate) fn end<T>(mut self, answer: &Result<T, StoreError>) {
+        self.end = match answer {
             Ok(_) => StoreCallEnd::Answered,
             Err(error) => StoreCallEnd::Failed(error.kind()),
         };
     }
-    answer
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let (operation, started, end) = (self.operation, self.started, self.end);
+        self.calls.note(StoreCall { operation, started, took: started.elapsed(), end });
+    }
 }
 
 /// Has work observed in another task as it would be in this one.

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::{Attributes, Clock, Cost, Limiter, Quota, Rule, Timestamp};
+use tollgate::{
+    AnyStore, Attributes, Charge, Clock, Cost, Decisions, Limiter, MemoryStore, Operation, Quota,
+    Rule, Store, StoreError, Timestamp,
+};
 
 /// The paused time of the test's runtime as a limiter's clock.
 struct PausedClock(Instant);
@@ -15,6 +18,45 @@ impl Clock for PausedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(1_700_000_000_000_000).saturating_add(self.0.elapsed())
     }
+}
+
+/// A store that others have too, which notes when one process spends there.
+struct Shared {
+    buckets: Arc<MemoryStore>,
+    start: Instant,
+    spent: Arc<Mutex<Vec<u128>>>,
+}
+
+impl Store for Shared {
+    async fn apply(
+        &self,
+        operation: Operation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, StoreError> {
+        if operation == Operation::Spend {
+            self.spent.lock().unwrap().push(self.start.elapsed().as_millis());
+        }
+        self.buckets.decide(operation, charges, now)
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.buckets.forget(keys);
+        Ok(())
+    }
+}
+
+/// Two processes that share one slot, and when the second asked for it, in milliseconds.
+fn two_processes() -> ([Limiter; 2], Arc<Mutex<Vec<u128>>>) {
+    let (buckets, start) = (Arc::new(MemoryStore::new()), Instant::now());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let limiter = |spent| {
+        let quota = Quota::concurrency(1, Duration::from_secs(30)).unwrap();
+        let store = AnyStore::new(Shared { buckets: Arc::clone(&buckets), start, spent });
+        let limiter = Limiter::builder().rule(Rule::new("exports", quota)).store(store);
+        limiter.clock(PausedClock(start)).build().unwrap()
+    };
+    ([limiter(Arc::default()), limiter(Arc::clone(&asked))], asked)
 }
 
 fn limiter(rule: Rule) -> Limiter {
@@ -214,6 +256,38 @@ async fn a_waiter_gets_a_slot_as_soon_as_one_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slots_of_other_processes_are_looked_for_the_more_seldom_the_longer_none_comes_free() {
+    let ([other, own], asked) = two_processes();
+    let held = other.acquire(&request(), Cost::ONE, ms(0)).await.unwrap();
+    let start = Instant::now();
+    let waiters: Vec<_> = (0..3).map(|_| spawn_held(&own, ms(10_000), ms(1_000), start)).collect();
+    tokio::time::sleep(ms(1_003)).await;
+    drop(held);
+    // The others are served by this process, at once and in the order of their coming.
+    let mut served = Vec::new();
+    for waiter in waiters {
+        served.push(waiter.await.unwrap());
+    }
+    assert_eq!(served, [(true, ms(1_150)), (true, ms(2_150)), (true, ms(3_150))]);
+    let asked = asked.lock().unwrap();
+    let first = [0, 0, 0, 25, 50, 100, 200, 400, 650, 900, 1_150];
+    assert_eq!(asked[..first.len()], first);
+    // Each who comes first asks anew; a slot had just been taken, so it looks again soon.
+    let second = [1_150, 1_175, 1_225, 1_325, 1_525, 1_775, 2_025, 2_150];
+    assert_eq!(asked[first.len()..][..second.len()], second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_slot_ends_when_it_should_however_seldom_it_looks() {
+    let ([other, own], asked) = two_processes();
+    let _held = other.acquire(&request(), Cost::ONE, ms(0)).await.unwrap();
+    let start = Instant::now();
+    let refused = own.acquire(&request(), Cost::ONE, ms(1_003)).await.unwrap();
+    assert_eq!((refused.is_granted(), start.elapsed()), (false, ms(1_003)));
+    assert_eq!(asked.lock().unwrap()[6..], [650, 900, 1_003]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn slots_of_a_holder_that_crashed_come_back_when_the_lease_ends() {
     let quota = Quota::concurrency(1, Duration::from_secs(30)).unwrap();
     let limiter = limiter(Rule::new("exports", quota));
@@ -261,7 +335,7 @@ async fn a_hold_can_be_handed_on_as_text() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_pairs_of_acquire_and_release_leave_nothing() {
     let quota = Quota::concurrency(3, Duration::from_secs(30)).unwrap();
-    let store = Arc::new(tollgate::MemoryStore::new());
+    let store = Arc::new(MemoryStore::new());
     let limiter = Limiter::builder()
         .rule(Rule::new("exports", quota))
         .store(Arc::clone(&store))
@@ -286,6 +360,22 @@ fn spawn(
         let granted = got.is_granted();
         drop(got.into_permit().map(tollgate::Permit::into_hold));
         (granted, start.elapsed())
+    })
+}
+
+/// Waits for a slot and holds it for a while. Tells whether and when it was granted.
+fn spawn_held(
+    limiter: &Limiter,
+    wait: Duration,
+    hold: Duration,
+    start: Instant,
+) -> tokio::task::JoinHandle<(bool, Duration)> {
+    let limiter = limiter.clone();
+    tokio::spawn(async move {
+        let got = limiter.acquire(&request(), Cost::ONE, wait).await.unwrap();
+        let at = start.elapsed();
+        tokio::time::sleep(hold).await;
+        (got.is_granted(), at)
     })
 }
 

@@ -1,6 +1,8 @@
 //! Checks that go in one call.
 
 use std::collections::HashMap;
+use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -12,10 +14,11 @@ use tollgate_core::{
     decide_together,
 };
 
-use super::waiting::{Hashed, Kept, Told, Waiting};
+use super::seats::{Seated, Seats, Waiter, Waits};
+use super::waiting::{Hashed, Kept, Told};
 use crate::TimeSource;
 use crate::key::write_bucket;
-use crate::reply::Numbers;
+use crate::reply::{Words, whole};
 use crate::script::Form;
 use crate::store::Inner;
 
@@ -32,6 +35,7 @@ const ARG_BYTES: usize = 8;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) steps: Vec<Step>,
+    pub(super) seats: Seated,
     charges: usize,
     checks: usize,
     now: Timestamp,
@@ -42,49 +46,55 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) charges: SmallVec<[Kept; 1]>,
-    pub(super) checks: Vec<Waiting>,
+    /// The numbers of their seats.
+    pub(super) checks: Vec<usize>,
     /// Whether no other step charges its bucket, which is only one.
     is_alone: bool,
 }
 
+/// Where a check can join a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Room {
+    /// In a step, which is the last of all its buckets, so that it keeps its place in the order of
+    /// each.
+    Step(usize),
+    StepOfItsOwn,
+}
+
 impl Batch {
-    /// Begins with one check.
-    pub(super) fn new(check: Hashed<'_>, now: Timestamp, waiting: Waiting) -> Self {
-        let last_steps = LastSteps::default();
-        let mut batch = Self { steps: Vec::new(), charges: 0, checks: 0, now, last_steps };
-        batch.push(check, waiting);
-        batch
+    pub(super) fn new(now: Timestamp) -> Self {
+        let (steps, seats, last_steps) = (Vec::new(), Seated::default(), LastSteps::default());
+        Self { steps, seats, charges: 0, checks: 0, now, last_steps }
     }
 
-    /// Takes a check in behind the others, or gives back that it waits if it has no place here.
-    ///
-    /// It joins the step that is the last of all its buckets, so it keeps its place in the order of
-    /// each.
-    pub(super) fn join(
-        &mut self,
-        check: Hashed<'_>,
-        now: Timestamp,
-        waiting: Waiting,
-    ) -> Option<Waiting> {
+    /// Where a check can join behind the others, if it can.
+    pub(super) fn room(&self, check: Hashed<'_>, now: Timestamp) -> Option<Room> {
         if now != self.now || self.checks >= CHECKS_MAX {
-            return Some(waiting);
-        }
-        let last = self.last_steps.common(check.hashes);
-        if let Some(step) = last.and_then(|step| self.steps.get_mut(step))
-            && step.is_charged(check.charges)
-        {
-            self.checks += 1;
-            step.checks.push(waiting);
             return None;
         }
-        if self.charges + check.charges.len() > CHARGES_MAX {
-            return Some(waiting);
+        let last = self.last_steps.common(check.hashes);
+        if let Some(number) = last
+            && let Some(step) = self.steps.get(number)
+            && step.is_charged(check.charges)
+        {
+            return Some(Room::Step(number));
         }
-        self.push(check, waiting);
-        None
+        let has_room = self.charges + check.charges.len() <= CHARGES_MAX;
+        has_room.then_some(Room::StepOfItsOwn)
     }
 
-    fn push(&mut self, check: Hashed<'_>, waiting: Waiting) {
+    /// Takes a check in, where there is room for it.
+    pub(super) fn join(&mut self, check: Hashed<'_>, room: Room, waits: Waits) -> Waiter {
+        let (seat, waiter) = self.seats.sit_down(waits);
+        self.checks += 1;
+        match room {
+            Room::Step(number) => self.steps[number].checks.push(seat),
+            Room::StepOfItsOwn => self.push(check, seat),
+        }
+        waiter
+    }
+
+    fn push(&mut self, check: Hashed<'_>, seat: usize) {
         let number = self.steps.len();
         let mut is_alone = check.charges.len() == 1;
         for hash in check.hashes {
@@ -96,9 +106,13 @@ impl Batch {
             }
         }
         let charges = check.charges.iter().map(Kept::new).collect();
-        self.steps.push(Step { charges, checks: vec![waiting], is_alone });
+        self.steps.push(Step { charges, checks: vec![seat], is_alone });
         self.charges += check.charges.len();
-        self.checks += 1;
+    }
+
+    /// The seats of those who wait.
+    pub(super) const fn seats(&self) -> &Arc<Seats> {
+        self.seats.seats()
     }
 
     /// Returns how many charges there are.
@@ -111,11 +125,13 @@ impl Batch {
         self.checks
     }
 
-    /// Drops the checks that nobody waits for any more; they have spent nothing.
+    /// Drops the checks that nobody waits for any more; they have spent nothing. The others are as
+    /// good as sent.
     pub(super) fn drop_unwanted(&mut self, at: Instant) {
-        for step in &mut self.steps {
-            step.checks.retain(|one| one.is_wanted(at));
-        }
+        let steps = &mut self.steps;
+        self.seats.send(at, |seats| {
+            steps.iter_mut().for_each(|step| step.checks.retain(|seat| seats.is_wanted(*seat)));
+        });
         self.steps.retain(|step| !step.checks.is_empty());
         self.checks = self.steps.iter().map(|step| step.checks.len()).sum();
         self.charges = self.steps.iter().map(|step| step.charges.len()).sum();
@@ -184,43 +200,62 @@ impl Batch {
     /// Tells each what the reply means for it, or gives all back if the script cannot have replied
     /// that.
     pub(super) fn tell(self, reply: &Value, max_clock_skew: Duration) -> Result<(), Self> {
-        let Some((now, before)) = self.read(reply) else { return Err(self) };
-        let mut before = before.into_iter();
-        for step in self.steps {
-            let mut states: Vec<_> = before.by_ref().take(step.charges.len()).collect();
-            for one in step.checks {
-                let told = match decide(&step.charges, &mut states, max_clock_skew, now) {
-                    Some(decisions) => Told::Decided(decisions),
-                    None => Told::GoesAlone,
-                };
-                one.tell(told);
+        let Some((now, mut before)) = self.read(reply) else { return Err(self) };
+        let mut before = before.as_mut_slice();
+        self.seats.tell(|telling| {
+            telling.reserve(self.checks);
+            for step in &self.steps {
+                let (own, rest) = mem::take(&mut before).split_at_mut(step.charges.len());
+                before = rest;
+                for seat in &step.checks {
+                    let told = match decide(&step.charges, own, max_clock_skew, now) {
+                        Some(decisions) => Told::Decided(decisions),
+                        None => Told::GoesAlone,
+                    };
+                    telling.tell(*seat, told);
+                }
             }
-        }
+        });
         Ok(())
     }
 
-    /// Reads the instant, and for each charge what was there before; `None` where the batch could
-    /// not decide.
-    fn read(&self, reply: &Value) -> Option<(Timestamp, Vec<Option<State>>)> {
-        let mut reply = Numbers::new(reply)?;
-        let now = Timestamp::from_micros(u64::try_from(reply.next()?).ok()?);
-        let mut states = Vec::with_capacity(self.charges);
+    /// Reads the instant, and for each charge what was there before.
+    fn read(&self, reply: &Value) -> Option<(Timestamp, Vec<Before>)> {
+        let mut reply = Words::new(reply)?;
+        let now = Timestamp::from_micros(whole(reply.next()?)?);
+        let mut before = Vec::with_capacity(self.charges);
         for charge in self.steps.iter().flat_map(|step| step.charges()) {
-            let (level, ts) = (u64::try_from(reply.next()?), u64::try_from(reply.next()?));
-            states.push(level.ok().zip(ts.ok()).map(|(level, ts)| {
-                let ts = Timestamp::from_micros(ts);
-                State::Bucket(Bucket { level, scale: charge.quota.scale(), ts })
-            }));
+            before.push(match (reply.next()?, reply.next()?) {
+                (b"?", _) => Before::Unknown,
+                (b"f", _) => Before::Known(None),
+                (level, ts) => {
+                    let (level, ts) = (whole(level)?, Timestamp::from_micros(whole(ts)?));
+                    let scale = charge.quota.scale();
+                    Before::Known(Some(State::Bucket(Bucket { level, scale, ts })))
+                }
+            });
         }
-        reply.next().is_none().then_some((now, states))
+        reply.next().is_none().then_some((now, before))
     }
 
     /// Tells all that their call failed.
     pub(super) fn fail(self, error: &StoreError) {
-        for one in self.steps.into_iter().flat_map(|step| step.checks) {
-            one.tell(Told::Failed(StoreError::new(error.kind(), error.to_string())));
-        }
+        self.seats.tell(|telling| {
+            for seat in self.steps.iter().flat_map(|step| &step.checks) {
+                let error = StoreError::new(error.kind(), error.to_string());
+                telling.tell(*seat, Told::Failed(error));
+            }
+        });
     }
+}
+
+/// What a step found in the bucket of a charge.
+#[derive(Debug)]
+enum Before {
+    /// The script does not decide on what is there.
+    Unknown,
+    /// A full bucket is absent.
+    Known(Option<State>),
 }
 
 /// Steps that follow each other and are written alike.
@@ -270,18 +305,21 @@ impl Step {
 /// Decides one check on what its buckets hold, and spends there what the script has spent.
 fn decide(
     charges: &[Kept],
-    states: &mut [Option<State>],
+    before: &mut [Before],
     max_clock_skew: Duration,
     now: Timestamp,
 ) -> Option<Decisions> {
-    if states.iter().any(Option::is_none) {
-        return None;
-    }
-    if let ([kept], [state]) = (charges, &mut *states) {
+    if let ([kept], [before]) = (charges, &mut *before) {
+        let Before::Known(state) = before else { return None };
         let (decision, change) = kept.charge().decide(state.as_ref(), max_clock_skew, now);
         change.apply(state);
         return Some(Decisions::from_iter([decision]));
     }
+    let states = before.iter_mut().map(|one| match one {
+        Before::Known(state) => Some(state),
+        Before::Unknown => None,
+    });
+    let mut states: Vec<_> = states.collect::<Option<_>>()?;
     let charges: Vec<_> = charges.iter().map(Kept::charge).collect();
     let stored: Vec<_> =
         states.iter().map(|state| Stored { state: state.as_ref(), record: None }).collect();

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Waker;
 
 use foldhash::quality::RandomState;
 #[cfg(not(test))]
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::runtime;
 use tokio::time::Instant;
 use tollgate_core::{Charge, Timestamp};
 
 use super::batch::Batch;
 #[cfg(test)]
 use super::model::Mutex;
+use super::seats::{Waiter, Waits};
 use super::turn::{Server, Turn};
-use super::waiting::{Hashed, InFlight, Lane, Told, Waiting, hashes};
+use super::waiting::{Hashed, InFlight, Lane, hashes};
+use super::watch::{Watch, Watched};
 use crate::key::HashSlot;
 
 /// How many calls of one lane are in flight before checks wait: while the server works on one, the
@@ -36,6 +39,7 @@ pub(crate) struct Coalescer {
 struct Lanes {
     by_slot: HashMap<HashSlot, Lane, RandomState>,
     waiting: usize,
+    watched: Watched,
     /// How many turns there have been.
     turns: u64,
 }
@@ -43,8 +47,11 @@ struct Lanes {
 /// What a check is to do.
 pub(super) enum Place<S: Server> {
     First(Turn<S>),
-    Behind(oneshot::Receiver<Told>),
+    /// The first poll of the future is to follow at once, by the task whose waker was given.
+    Behind(Waiter),
     Full,
+    /// There is no runtime, so nobody would see to its deadline.
+    Unwatched,
 }
 
 impl Coalescer {
@@ -55,6 +62,7 @@ impl Coalescer {
         charges: &[Charge<'_>],
         now: Timestamp,
         deadline: Instant,
+        waker: &Waker,
     ) -> Place<S> {
         let coalescer = server.coalescer();
         let hashes = hashes(&coalescer.hasher, charges);
@@ -63,7 +71,10 @@ impl Coalescer {
         let lane = lanes.by_slot.entry(slot).or_default();
         // A caller that keeps its future but does not poll it holds nobody else up for long.
         let timeout = server.timeout();
-        lane.in_flight.retain(|turn| deadline < turn.deadline + timeout);
+        let is_over = |turn: &InFlight| deadline >= turn.deadline + timeout;
+        if lane.in_flight.iter().any(is_over) {
+            lane.in_flight.retain(|turn| !is_over(turn));
+        }
         let may_send = lane.in_flight.len() < IN_FLIGHT_MAX;
         let mut begin = |lane: &mut Lane| {
             let turn = lanes.turns;
@@ -74,19 +85,44 @@ impl Coalescer {
         if may_send && lane.is_empty() {
             return Place::First(begin(lane));
         }
+        let Some(runtime) = server.runtime() else { return Place::Unwatched };
+        let mut begins_watch = false;
         let place = if lanes.waiting < WAITING_MAX {
-            let (answer, answered) = oneshot::channel();
-            lane.push(Hashed { charges, hashes: &hashes }, now, Waiting { deadline, answer });
+            let waits = Waits { deadline, waker: waker.clone(), runtime };
+            let check = Hashed { charges, hashes: &hashes };
+            let waiter = lane.push(check, now, waits, &mut lanes.watched);
+            begins_watch = lanes.watched.begins(runtime);
             lanes.waiting += 1;
-            Place::Behind(answered)
+            Place::Behind(waiter)
         } else {
             Place::Full
         };
         let turn = (may_send && lane.goes_now()).then(|| begin(lane));
         drop(guard);
+        if begins_watch {
+            server.spawn_watch(Watch::new(server, runtime));
+        }
         // Its end has those sent who wait.
         drop(turn);
         place
+    }
+
+    /// Tells those who are late so; returns the next deadline, or `last` if that comes first, or ends
+    /// the watch of a runtime if nobody waits.
+    pub(super) fn expire(
+        &self,
+        runtime: runtime::Id,
+        now: Instant,
+        last: Instant,
+    ) -> Option<Instant> {
+        let (due, next) = self.lanes.lock().watched.due(runtime, now)?;
+        due.iter().filter_map(|seats| seats.expire(now)).chain(next).chain([last]).min()
+    }
+
+    /// Tells those who came from a runtime that it has ended.
+    pub(super) fn end_watch(&self, runtime: runtime::Id) {
+        let seats = self.lanes.lock().watched.end(runtime);
+        seats.iter().for_each(|seats| seats.interrupt(runtime));
     }
 
     /// Takes those who go next, or ends the turn if nobody waits. A turn that was given to others

@@ -1,19 +1,21 @@
 //! Every interleaving of callers, of drivers and of those who go away, by the model checker loom.
 //!
-//! Loom knows its own locks and atomics only. Here they are the lock of the lanes, that of a server
-//! which counts what it is sent, and the clock; so a test touches one of them wherever the order of
-//! what it does matters to others. A caller that is never told anything shows as a deadlock.
+//! Loom knows its own locks and atomics only. Here they are the locks of the lanes and of the seats,
+//! that of a server which counts what it is sent, and the clock; so a test touches one of them wherever
+//! the order of what it does matters to others. A caller that is never told anything shows as a
+//! deadlock.
 
-use std::pin::pin;
-use std::sync::{OnceLock, PoisonError};
-use std::task::{Context, Waker};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{LazyLock, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use loom::future::block_on;
 use loom::sync::MutexGuard;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
-use tokio::sync::oneshot::Receiver;
+use tokio::runtime;
 use tokio::time::Instant;
 use tollgate_core::{
     Allow, Charge, Cost, Decision, Decisions, Quota, StoreError, StoreErrorKind, Timestamp,
@@ -21,8 +23,10 @@ use tollgate_core::{
 
 use super::batch::Batch;
 use super::lanes::{Coalescer, IN_FLIGHT_MAX, Place, WAITING_MAX};
+use super::seats::Waiter;
 use super::turn::{Server, Turn};
 use super::waiting::Told;
+use super::watch::Watch;
 use crate::key::HashSlot;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
@@ -52,7 +56,12 @@ struct Model {
     /// Whether the runtime has ended: its tasks are dropped where they wait, and new ones at once.
     has_ended: AtomicBool,
     drivers: std::sync::Mutex<Vec<thread::JoinHandle<()>>>,
+    watches: std::sync::Mutex<Vec<Watch<Self>>>,
 }
+
+/// The runtime of all callers.
+static RUNTIME: LazyLock<runtime::Runtime> =
+    LazyLock::new(|| runtime::Builder::new_current_thread().build().unwrap());
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -91,10 +100,12 @@ impl Server for Model {
         if self.fails {
             return batch.fail(&StoreError::new(StoreErrorKind::Unavailable, "it is gone"));
         }
-        let checks = batch.steps.into_iter().flat_map(|step| step.checks);
-        for (number, check) in (first..).zip(checks) {
-            check.tell(Told::Decided(Decisions::from_iter([decided(number)])));
-        }
+        let checks = batch.steps.iter().flat_map(|step| &step.checks);
+        batch.seats.tell(|telling| {
+            for (number, check) in (first..).zip(checks) {
+                telling.tell(*check, Told::Decided(Decisions::from_iter([decided(number)])));
+            }
+        });
     }
 
     fn spawn(&self, driver: impl Future<Output = ()> + Send + 'static) {
@@ -106,6 +117,16 @@ impl Server for Model {
             let _ = pin!(driver).poll(&mut Context::from_waker(Waker::noop()));
         });
         self.drivers.lock().unwrap().push(driver);
+    }
+
+    fn runtime(&self) -> Option<runtime::Id> {
+        Some(RUNTIME.handle().id())
+    }
+
+    fn spawn_watch(&self, watch: Watch<Self>) {
+        if !self.has_ended.load(Ordering::SeqCst) {
+            self.watches.lock().unwrap().push(watch);
+        }
     }
 }
 
@@ -124,6 +145,7 @@ impl Model {
             fails,
             has_ended: AtomicBool::new(false),
             drivers: std::sync::Mutex::default(),
+            watches: std::sync::Mutex::default(),
         })
     }
 
@@ -138,40 +160,55 @@ impl Model {
         first
     }
 
-    fn place(self: &Shared, key: &str, now: u64) -> Place<Self> {
+    fn place(self: &Shared, key: &str, now: u64, cx: &Context<'_>) -> Place<Self> {
         let quota = Quota::new("1/s".parse().unwrap(), 100).unwrap();
         let charges = [Charge::new(key, &quota, Cost::ONE)];
         let deadline = self.now() + TIMEOUT;
         let now = Timestamp::from_micros(now);
-        Coalescer::place(self, HashSlot::ANY, &charges, now, deadline)
+        Coalescer::place(self, HashSlot::ANY, &charges, now, deadline, cx.waker())
     }
 
-    /// Asks as the store does, but for as long as it takes.
+    /// Asks as the store does.
     fn check(self: &Shared, key: &str) -> Heard {
-        match self.place(key, 0) {
-            Place::First(turn) => {
-                let number = self.send([key.to_owned()].into_iter());
-                drop(turn);
-                Ok(number)
+        block_on(async {
+            match poll_fn(|cx| Poll::Ready(self.place(key, 0, cx))).await {
+                Place::First(turn) => {
+                    let number = self.send([key.to_owned()].into_iter());
+                    drop(turn);
+                    Ok(number)
+                }
+                Place::Behind(waiter) => understood(waiter.await),
+                Place::Full => Err("full"),
+                Place::Unwatched => panic!("there is a runtime"),
             }
-            Place::Behind(answered) => heard(answered),
-            Place::Full => Err("full"),
-        }
+        })
     }
 
     /// Takes all turns that there are.
     fn turns(self: &Shared) -> [Turn<Self>; IN_FLIGHT_MAX] {
-        std::array::from_fn(|_| match self.place("first", 0) {
+        std::array::from_fn(|_| match self.place("first", 0, &Context::from_waker(Waker::noop())) {
             Place::First(turn) => turn,
             _ => panic!("no turn is left"),
         })
     }
 
-    fn wait(self: &Shared, key: &str, now: u64) -> Receiver<Told> {
-        match self.place(key, now) {
-            Place::Behind(answered) => answered,
+    fn wait(self: &Shared, key: &str, now: u64) -> Waiter {
+        block_on(poll_fn(|cx| match self.place(key, now, cx) {
+            Place::Behind(mut waiter) => {
+                assert!(Pin::new(&mut waiter).poll(cx).is_pending());
+                Poll::Ready(waiter)
+            }
             _ => panic!("{key} does not wait"),
-        }
+        }))
+    }
+
+    /// Has the watches see to the deadlines, and returns how many of them go on.
+    fn watch(self: &Shared) -> usize {
+        let mut watches = std::mem::take(&mut *self.watches.lock().unwrap());
+        watches.retain_mut(|watch| watch.look().is_some());
+        let mut all = self.watches.lock().unwrap();
+        all.extend(watches);
+        all.len()
     }
 
     /// Waits for the drivers, and returns how often a check of each key was sent.
@@ -189,12 +226,18 @@ impl Model {
     }
 }
 
-fn heard(answered: Receiver<Told>) -> Heard {
-    match block_on(answered) {
-        Ok(Told::Decided(decisions)) => Ok(decisions[0].remaining() as usize),
-        Ok(Told::GoesAlone) => panic!("nothing goes alone here"),
-        Ok(Told::Failed(_)) => Err("failed"),
-        Err(_) => Err("interrupted"),
+fn heard(waiter: Waiter) -> Heard {
+    understood(block_on(waiter))
+}
+
+fn understood(told: Told) -> Heard {
+    match told {
+        Told::Decided(decisions) => Ok(decisions[0].remaining() as usize),
+        Told::GoesAlone => panic!("nothing goes alone here"),
+        Told::Failed(_) => Err("failed"),
+        Told::Late { was_sent: true } => Err("no answer"),
+        Told::Late { was_sent: false } => Err("no turn"),
+        Told::Interrupted => Err("interrupted"),
     }
 }
 
@@ -359,12 +402,93 @@ fn who_waits_past_its_deadline_is_not_sent() {
     explore(|| {
         let model = Model::new(false);
         let [one, other] = model.turns();
-        let _kept = model.wait("late", 0);
+        let late = model.wait("late", 0);
         model.clock_ms.store(10, Ordering::SeqCst);
         let one = beside(&model, move |_| drop(one));
         drop(other);
         one.join().unwrap();
+        assert_eq!(heard(late), Err("no turn"));
         assert_eq!(model.end()("late"), 0);
+    });
+}
+
+#[test]
+fn g10_who_waits_behind_turns_that_nobody_ends_is_told_by_its_deadline() {
+    explore(|| {
+        let model = Model::new(false);
+        let unpolled = model.turns();
+        let early = model.wait("waits", 0);
+        model.clock_ms.store(5, Ordering::SeqCst);
+        let waits = model.wait("waits", 0);
+        model.clock_ms.store(10, Ordering::SeqCst);
+        let comes = beside(&model, |model| model.watch());
+        assert_eq!(heard(early), Err("no turn"));
+        assert_eq!(comes.join().unwrap(), 1, "it goes on for the other");
+        model.clock_ms.store(15, Ordering::SeqCst);
+        let _ = model.watch();
+        assert_eq!(heard(waits), Err("no turn"));
+        drop(unpolled);
+        assert_eq!(model.end()("waits"), 0);
+        assert_eq!(model.watch(), 0, "nobody waits any more");
+    });
+}
+
+#[test]
+fn who_is_late_while_its_turn_comes_is_told_whether_it_was_sent() {
+    explore(|| {
+        let model = Model::new(false);
+        let [one, other] = model.turns();
+        let waits = model.wait("waits", 0);
+        drop(one);
+        let ends = beside(&model, move |_| drop(other));
+        model.clock_ms.store(10, Ordering::SeqCst);
+        let _ = model.watch();
+        let heard = heard(waits);
+        ends.join().unwrap();
+        let sent = model.end()("waits");
+        assert_eq!(sent, usize::from(heard != Err("no turn")), "{heard:?}");
+        assert!(matches!(heard, Ok(0) | Err("no turn" | "no answer")), "{heard:?}");
+    });
+}
+
+#[test]
+fn who_comes_while_a_watch_ends_is_watched() {
+    explore(|| {
+        let model = Model::new(false);
+        let [one, other] = model.turns();
+        drop(model.wait("gone", 0));
+        drop((one, other));
+        let turns = model.turns();
+        let ends = beside(&model, |model| model.watch());
+        let waits = model.wait("waits", 0);
+        let _ = ends.join().unwrap();
+        model.clock_ms.store(10, Ordering::SeqCst);
+        assert_eq!(model.watch(), 1);
+        assert_eq!(heard(waits), Err("no turn"));
+        drop(turns);
+        let _ = model.end();
+    });
+}
+
+#[test]
+fn a_watch_that_ends_with_its_runtime_leaves_nobody_waiting() {
+    explore(|| {
+        let model = Model::new(false);
+        let unpolled = model.turns();
+        let waits = model.wait("waits", 0);
+        let ends = beside(&model, |model| {
+            let ending = std::mem::take(&mut *model.watches.lock().unwrap());
+            drop(ending);
+        });
+        let comes = model.wait("comes", 0);
+        ends.join().unwrap();
+        assert_eq!(heard(waits), Err("interrupted"));
+        // Whoever came after that has a watch of its own.
+        model.clock_ms.store(10, Ordering::SeqCst);
+        let _ = model.watch();
+        assert!(matches!(heard(comes), Err("interrupted" | "no turn")));
+        drop(unpolled);
+        let _ = model.end();
     });
 }
 

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::lanes::Coalescer;
+use super::watch::Watch;
 use crate::key::HashSlot;
 
 /// What turns need of a store.
@@ -28,6 +30,12 @@ pub(super) trait Server: Send + Sync + Sized + 'static {
 
     /// Has a driver run beside its caller. Where that cannot be, it is dropped.
     fn spawn(&self, driver: impl Future<Output = ()> + Send + 'static);
+
+    /// The runtime of the caller.
+    fn runtime(&self) -> Option<runtime::Id>;
+
+    /// Has a watch kept in the runtime of the caller.
+    fn spawn_watch(&self, watch: Watch<Self>);
 }
 
 /// The right to send. When a first caller's ends, a driver goes on with those who waited meanwhile.

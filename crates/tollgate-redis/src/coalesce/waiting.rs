@@ -5,22 +5,16 @@ use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::RandomState;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tollgate_core::{Charge, Cost, Decisions, Quota, StoreError, Timestamp};
 
-use super::batch::Batch;
+use super::batch::{Batch, Room};
+use super::seats::{Waiter, Waits};
+use super::watch::Watched;
 
 /// How many charges are worth a call beside one that is in flight: it costs the server as much as
 /// half of them.
 const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
-
-/// One check that waits.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Told>,
-}
 
 /// What one who waited is told.
 #[derive(Debug)]
@@ -29,6 +23,13 @@ pub(super) enum Told {
     /// The batch could not decide it: it goes alone.
     GoesAlone,
     Failed(StoreError),
+    /// Its deadline has passed.
+    Late {
+        /// Whether it may have spent.
+        was_sent: bool,
+    },
+    /// The runtime that it relied on has ended.
+    Interrupted,
 }
 
 /// What a check is charged to, with the hash of each key.
@@ -78,14 +79,24 @@ impl Lane {
     }
 
     /// Has a check wait behind those that came before it.
-    pub(super) fn push(&mut self, check: Hashed<'_>, now: Timestamp, waiting: Waiting) {
-        let waiting = match self.batches.back_mut() {
-            Some(last) => last.join(check, now, waiting),
-            None => Some(waiting),
-        };
-        if let Some(waiting) = waiting {
-            self.batches.push_back(Batch::new(check, now, waiting));
+    pub(super) fn push(
+        &mut self,
+        check: Hashed<'_>,
+        now: Timestamp,
+        waits: Waits,
+        watched: &mut Watched,
+    ) -> Waiter {
+        let last = self.batches.back_mut();
+        if let Some((last, room)) =
+            last.and_then(|last| last.room(check, now).map(|room| (last, room)))
+        {
+            return last.join(check, room, waits);
         }
+        let mut batch = Batch::new(now);
+        watched.push(waits.deadline, batch.seats());
+        let waiter = batch.join(check, Room::StepOfItsOwn, waits);
+        self.batches.push_back(batch);
+        waiter
     }
 
     /// Takes those who go next and are still waited for, and tells how many that waited are gone.
@@ -99,18 +110,6 @@ impl Lane {
             }
         }
         (None, gone)
-    }
-}
-
-impl Waiting {
-    /// Tells whether somebody still waits for the answer.
-    pub(super) fn is_wanted(&self, at: Instant) -> bool {
-        !self.answer.is_closed() && at < self.deadline
-    }
-
-    pub(super) fn tell(self, told: Told) {
-        // Whoever has gone away meanwhile has spent, as with a call of its own.
-        let _ = self.answer.send(told);
     }
 }
 
