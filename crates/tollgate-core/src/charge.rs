@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use crate::cost::Cost;
 use crate::decision::Decision;
-use crate::edit::Edit;
 use crate::judgement::{AnyView, Judgement};
 use crate::quota::Quota;
 use crate::state::{Change, State};
 use crate::store::StoreError;
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
-use crate::token_bucket::{Bucket, BucketView};
+use crate::token_bucket::{Bucket, BucketView, Decided};
 use crate::view::View;
 
 /// One bucket that a request is charged to.
@@ -76,24 +75,20 @@ impl<'a> Charge<'a> {
     /// carries the change out on it, and tells whether there was one. `None` if the quota is counted
     /// by another algorithm.
     ///
-    /// For a store that holds the state as it is: no change is handed over and no state is copied.
+    /// For a store that holds the state as it is: no change is handed over and no state is copied, and
+    /// the times that a decision tells can be worked out when its lock is gone.
     #[inline]
     pub fn decide_bucket(
         &self,
         bucket: &mut Bucket,
         max_clock_skew: Duration,
         now: Timestamp,
-    ) -> Option<(Decision, bool)> {
+    ) -> Option<(Decided<'a>, bool)> {
         if !self.quota.is_bucket() {
             return None;
         }
-        match self.decide_by_level(Some(bucket), max_clock_skew, now) {
-            (decision, Change::Edit(Edit::Bucket(edited))) => {
-                *bucket = edited;
-                Some((decision, true))
-            }
-            (decision, _) => Some((decision, false)),
-        }
+        let view = BucketView::new(self.quota, Some(bucket), max_clock_skew, now);
+        Some(view.decide(self.cost, bucket))
     }
 
     #[inline(always)]

@@ -77,6 +77,29 @@ pub struct Bucket {
     pub ts: Timestamp,
 }
 
+/// What was decided about a bucket, before the times are worked out that its decision tells.
+///
+/// A store works them out when it has let go of the lock under which the bucket was changed.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a decision that is not acted upon limits nothing"]
+pub struct Decided<'a> {
+    after: BucketView<'a>,
+    cost: Cost,
+    /// The wait of an allowed request; a denied one has none.
+    delay: Option<Duration>,
+}
+
+impl Decided<'_> {
+    /// Returns the decision.
+    #[inline(always)]
+    pub fn decision(self) -> Decision {
+        match self.delay {
+            Some(delay) => self.after.allow(delay),
+            None => self.after.deny(self.cost).0,
+        }
+    }
+}
+
 /// How far a clock may go back before the stored time is moved to it, unless set otherwise: 1 s.
 pub const MAX_CLOCK_SKEW_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -187,10 +210,30 @@ impl<'a> BucketView<'a> {
         })
     }
 
-    const fn store(&self) -> Change {
+    /// Decides a cost, carries the change out on the stored state, and tells whether there was one.
+    #[inline(always)]
+    pub(crate) fn decide(mut self, cost: Cost, bucket: &mut Bucket) -> (Decided<'a>, bool) {
+        let is_fit = self.fits(cost);
+        let delay = is_fit.then(|| self.delay());
+        let is_spent = is_fit && !cost.is_zero();
+        if is_spent {
+            self.forget_what_would_overflow();
+            self.level -= self.need(cost);
+        }
+        let is_changed = is_spent || self.repaired;
+        if is_changed {
+            *bucket = self.bucket();
+        }
+        (Decided { after: self, cost, delay }, is_changed)
+    }
+
+    const fn bucket(&self) -> Bucket {
         debug_assert!(!self.is_full(), "G5: a full bucket is not stored");
-        let bucket = Bucket { level: self.level, scale: self.quota.scale(), ts: self.ts };
-        Change::Edit(Edit::Bucket(bucket))
+        Bucket { level: self.level, scale: self.quota.scale(), ts: self.ts }
+    }
+
+    const fn store(&self) -> Change {
+        Change::Edit(Edit::Bucket(self.bucket()))
     }
 
     const fn repair(&self) -> Change {

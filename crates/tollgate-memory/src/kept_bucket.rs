@@ -3,7 +3,7 @@
 use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Duration;
 
-use tollgate_core::{Bucket, Charge, Decision, Quota, State, Timestamp};
+use tollgate_core::{Bucket, Charge, Decided, Quota, State, Timestamp};
 
 use crate::key_hash::Key;
 use crate::quotas::{QuotaId, Quotas};
@@ -63,26 +63,26 @@ impl KeptBucket {
     /// Decides a charge under the quota that wrote the state, and writes what is spent. `None` under
     /// another one.
     #[inline(always)]
-    pub(crate) fn spend(
+    pub(crate) fn spend<'q>(
         &mut self,
         quotas: &Quotas,
-        charge: &Charge<'_>,
+        charge: &Charge<'q>,
         max_clock_skew: Duration,
         now: Timestamp,
-    ) -> Option<(Decision, Spent)> {
+    ) -> Option<(Decided<'q>, Spent)> {
         let refill = quotas.refill(self.quota()?)?;
         if !refill.is_of(charge.quota) {
             return None;
         }
         let mut bucket = Bucket { level: self.level, scale: charge.quota.scale(), ts: self.ts };
-        let (decision, is_changed) = charge.decide_bucket(&mut bucket, max_clock_skew, now)?;
+        let (decided, is_changed) = charge.decide_bucket(&mut bucket, max_clock_skew, now)?;
         if !is_changed {
-            return Some((decision, Spent::Nothing));
+            return Some((decided, Spent::Nothing));
         }
         // No spending makes a bucket full earlier, but the repair of a clock step may (G4).
         let spent = if bucket.ts < self.ts { Spent::OutOfOrder } else { Spent::InOrder };
         self.set(&bucket);
-        Some((decision, spent))
+        Some((decided, spent))
     }
 
     /// Writes a state under the quota that wrote the last one, and tells whether the bucket is full

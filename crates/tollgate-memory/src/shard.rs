@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Bucket, Change, Charge, Decision, Edit, Quota, Record, State, Ticket, Timestamp,
+    Bucket, Change, Charge, Decided, Edit, Quota, Record, State, Ticket, Timestamp,
 };
 
 use crate::exact::Exact;
@@ -79,20 +79,20 @@ impl Shard {
     /// Decides a charge to a token bucket or a leaky bucket under the quota that wrote its state, and
     /// writes what is spent. `None` if it is another bucket, or not stored.
     #[inline(always)]
-    pub(crate) fn spend_known(
+    pub(crate) fn spend_known<'q>(
         &mut self,
         key: Key<'_>,
-        charge: &Charge<'_>,
+        charge: &Charge<'q>,
         max_clock_skew: Duration,
         now: Timestamp,
-    ) -> Option<(Decision, Spent)> {
+    ) -> Option<(Decided<'q>, Spent)> {
         let slot = self.find_bucket(key)?;
         let (kept, quotas) = self.buckets.at_mut(slot)?;
-        let (decision, spent) = kept.spend(quotas, charge, max_clock_skew, now)?;
+        let (decided, spent) = kept.spend(quotas, charge, max_clock_skew, now)?;
         if spent == Spent::OutOfOrder {
             self.buckets.put_forward(slot);
         }
-        Some((decision, spent))
+        Some((decided, spent))
     }
 
     /// Changes the state of a bucket, which may not be stored yet. Tells whether the order in which

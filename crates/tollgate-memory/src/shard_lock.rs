@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use tollgate_core::{Charge, Decision, Record, Ticket, Timestamp};
+use tollgate_core::{Charge, Decided, Record, Ticket, Timestamp};
 
 use crate::kept_bucket::Spent;
 use crate::key_hash::{Key, KeyHasher};
@@ -83,20 +83,20 @@ impl Locked<'_> {
     /// Decides a charge to a stored bucket as [`Shard::spend_known`] does, and tells whether anything
     /// was spent.
     #[inline(always)]
-    pub(crate) fn spend_known(
+    pub(crate) fn spend_known<'q>(
         &mut self,
         key: Key<'_>,
-        charge: &Charge<'_>,
+        charge: &Charge<'q>,
         max_clock_skew: Duration,
         now: Timestamp,
-    ) -> Option<(Decision, bool)> {
-        let (decision, spent) = self.shard.spend_known(key, charge, max_clock_skew, now)?;
+    ) -> Option<(Decided<'q>, bool)> {
+        let (decided, spent) = self.shard.spend_known(key, charge, max_clock_skew, now)?;
         if spent == Spent::Nothing {
-            return Some((decision, false));
+            return Some((decided, false));
         }
         self.lock.note_write(now);
         self.is_reordered |= spent == Spent::OutOfOrder;
-        Some((decision, true))
+        Some((decided, true))
     }
 
     /// Changes the state of a bucket as [`Shard::edit`] does. A spending from a bucket that is

@@ -164,13 +164,14 @@ impl MemoryStore {
         let near = self.shard_of(key.hash);
         let mut shard = self.shards[near].lock();
         if operation == Operation::Spend
-            && let Some((decision, is_spent)) =
+            && let Some((decided, is_spent)) =
                 shard.spend_known(key, charge, self.max_clock_skew, now)
         {
             if is_spent {
                 self.settle_later(&mut shard, now);
             }
-            return Ok(decision);
+            drop(shard);
+            return Ok(decided.decision());
         }
         self.decide_in(shard, (operation, key, charge), near, now)
     }

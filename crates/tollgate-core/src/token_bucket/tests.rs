@@ -194,3 +194,38 @@ fn g1_a_coarse_tick_that_fills_the_bucket_admits_nothing_twice() {
     assert!(bucket.at(172_800_099, 1_999_999).is_allow());
     assert_eq!(bucket.at(172_800_100, 0).remaining(), 0);
 }
+
+#[test]
+fn g8_a_bucket_that_is_changed_in_place_is_decided_as_one_that_is_not() {
+    let rate = |rate: &str| rate.parse().unwrap();
+    let quotas = [
+        Quota::new(rate("1/s"), 5).unwrap(),
+        Quota::leaky_bucket(rate("7/min"), 5).unwrap(),
+        // Ticks of more than a microsecond.
+        Quota::new(rate("1/30day"), Quota::BURST_MAX).unwrap(),
+    ];
+    let start = Timestamp::from_micros(1_700_000_000_000_000);
+    for quota in &quotas {
+        let bucket = Bucket { level: 3 * quota.scale(), scale: quota.scale(), ts: start };
+        for offset_ms in [-3_600_000_i64, -1_001, -1_000, -1, 0, 1, 999, 1_000, 1_500, 3_600_000] {
+            let millis = Duration::from_millis(offset_ms.unsigned_abs());
+            let now = if offset_ms < 0 {
+                start.saturating_sub(millis)
+            } else {
+                start.saturating_add(millis)
+            };
+            for cost in 0..7 {
+                let charge = Charge::new("a", quota, Cost::new(cost));
+                let mut state = Some(State::Bucket(bucket));
+                let (decision, change) = charge.decide(state.as_ref(), MAX_CLOCK_SKEW_DEFAULT, now);
+                change.apply(&mut state);
+                let mut in_place = bucket;
+                let decided = charge.decide_bucket(&mut in_place, MAX_CLOCK_SKEW_DEFAULT, now);
+                let (decided, is_changed) = decided.unwrap();
+                assert_eq!(decided.decision(), decision, "{quota} {offset_ms} {cost}");
+                assert_eq!(is_changed, change != Change::Keep, "{quota} {offset_ms} {cost}");
+                assert_eq!(state, Some(State::Bucket(in_place)), "{quota} {offset_ms} {cost}");
+            }
+        }
+    }
+}
