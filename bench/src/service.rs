@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
+use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -49,7 +50,7 @@ impl Ports {
 
 /// Runs a service until this process is ended, if the arguments ask for one: `service tollgate
 /// [REDIS]`, which denies nothing, `service limited [REDIS]`, which denies what is more than a few a
-/// second, `service tonic`, `service axum` or `service endpoint [REDIS]`.
+/// second, `service tonic`, `service axum`, `service endpoint [REDIS]` or `service round-trip REDIS`.
 pub fn run_if_asked() -> Option<Result<(), Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (word, words) = words.split_first()?;
@@ -74,8 +75,9 @@ async fn serve_as(words: &[&str]) -> Result<(), Error> {
         ["limited", ref redis @ ..] => tollgate(redis, "2/s", 5).await,
         ["tonic"] => tonic().await,
         ["axum"] => axum().await,
-        ["endpoint"] => endpoint(None).await,
-        ["endpoint", redis] => endpoint(Some(redis)).await,
+        ["endpoint"] => endpoint(Work::None).await,
+        ["endpoint", redis] => endpoint(Work::check(redis).await?).await,
+        ["round-trip", redis] => endpoint(Work::round_trip(redis).await?).await,
         _ => Err(format!("there is no service {words:?}").into()),
     }
 }
@@ -146,28 +148,55 @@ async fn axum() -> Result<(), Error> {
     serve(Router::new().route("/v1/check", post(answer))).await
 }
 
-/// An application that checks each request in its handler, or does not.
-async fn endpoint(redis: Option<&str>) -> Result<(), Error> {
-    let limiter = match redis {
-        None => None,
-        Some(redis) => {
-            let store = RedisStore::builder(redis).connect().await?;
-            let quota = Quota::new("1000000/s".parse()?, 1_000_000)?;
-            let rule = Rule::new("api", quota).with_key(["ip"]);
-            Some(Limiter::builder().store(store).rule(rule).build()?)
-        }
-    };
-    let router = Router::new().route("/v1/check", post(handle)).with_state(limiter);
-    serve(router).await
+/// What an application does for each request.
+#[derive(Clone)]
+enum Work {
+    None,
+    /// It checks it.
+    Check(Limiter),
+    /// It asks Redis for nothing, which is the least that a check on Redis can take.
+    RoundTrip(MultiplexedConnection),
 }
 
-async fn handle(State(limiter): State<Option<Limiter>>, Json(asked): Json<Asked>) -> StatusCode {
+impl Work {
+    async fn check(redis: &str) -> Result<Self, Error> {
+        let store = RedisStore::builder(redis).connect().await?;
+        let quota = Quota::new("1000000/s".parse()?, 1_000_000)?;
+        let rule = Rule::new("api", quota).with_key(["ip"]);
+        Ok(Self::Check(Limiter::builder().store(store).rule(rule).build()?))
+    }
+
+    async fn round_trip(redis: &str) -> Result<Self, Error> {
+        let client = redis::Client::open(redis)?;
+        Ok(Self::RoundTrip(client.get_multiplexed_async_connection().await?))
+    }
+
+    /// Works for a request, and tells whether it may pass if that could be told.
+    async fn run(self, ip: &str) -> Option<bool> {
+        match self {
+            Self::None => Some(true),
+            Self::Check(limiter) => {
+                let verdict = limiter.check(&Attributes::from([("ip", ip)])).await.ok()?;
+                Some(verdict.is_allowed())
+            }
+            Self::RoundTrip(mut connection) => {
+                redis::cmd("PING").exec_async(&mut connection).await.ok()?;
+                Some(true)
+            }
+        }
+    }
+}
+
+async fn endpoint(work: Work) -> Result<(), Error> {
+    serve(Router::new().route("/v1/check", post(handle)).with_state(work)).await
+}
+
+async fn handle(State(work): State<Work>, Json(asked): Json<Asked>) -> StatusCode {
     let ip = asked.attributes.get("ip").map_or("", String::as_str);
-    let Some(limiter) = limiter else { return StatusCode::OK };
-    match limiter.check(&Attributes::from([("ip", ip)])).await {
-        Ok(verdict) if verdict.is_allowed() => StatusCode::OK,
-        Ok(_) => StatusCode::TOO_MANY_REQUESTS,
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    match work.run(ip).await {
+        Some(true) => StatusCode::OK,
+        Some(false) => StatusCode::TOO_MANY_REQUESTS,
+        None => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

@@ -67,6 +67,7 @@ fn one(
     let url = format!("{scheme}://127.0.0.1:{port}");
     let (start, load) =
         (Instant::now(), OpenLoop::start(tollgate, &url, rate, CONNECTIONS, duration)?);
+    #[expect(clippy::disallowed_methods, reason = "it measures for as long as it is told")]
     let most_until = |end: Duration| -> Result<u64, Error> {
         let mut most = 0;
         while start.elapsed() + LOOK < end {
