@@ -77,6 +77,26 @@ impl<'a> Charge<'a> {
     ///
     /// For a store that holds the state as it is: no change is handed over and no state is copied, and
     /// the times that a decision tells can be worked out when its lock is gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tollgate_core::{Bucket, Charge, Cost, Quota, Timestamp};
+    ///
+    /// let quota = Quota::new("1/s".parse()?, 5)?;
+    /// let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let mut bucket = Bucket { level: 3 * quota.scale(), scale: quota.scale(), ts: now };
+    ///
+    /// let charge = Charge::new("a", &quota, Cost::new(2));
+    /// let (decided, is_changed) =
+    ///     charge.decide_bucket(&mut bucket, Duration::from_secs(1), now).ok_or("a token bucket")?;
+    /// assert!(is_changed);
+    /// assert_eq!(bucket.level, quota.scale());
+    /// assert_eq!(decided.decision().remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn decide_bucket(
         &self,

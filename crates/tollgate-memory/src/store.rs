@@ -104,7 +104,8 @@ impl MemoryStore {
     ///   [`Charge::COUNT_MAX`], or a key is longer than [`KEY_LEN_MAX`].
     /// - [`is_full`](StoreError::is_full): the request needs room for new buckets or for new records,
     ///   `keys_max` of that kind are stored, and not enough of them are full again or have ended at
-    ///   `now`.
+    ///   `now`, as far as one call looks: it puts at most 1,024 in order whose ends were put off, and the
+    ///   next call goes on from there.
     ///
     /// # Examples
     ///

@@ -106,6 +106,26 @@ async fn health_is_told_until_the_service_stops() {
 }
 
 #[tokio::test]
+async fn those_who_watch_health_keep_nobody_from_checking_it() {
+    let rls = Rls::start(NO_RULES, &[]).await;
+    let (mut watches, mut refused) = (Vec::new(), None);
+    // 819 watches are granted, and 128 requests at a time to a connection.
+    while refused.is_none() && watches.len() < 1_200 {
+        let health = HealthClient::new(channel(&rls.service).await);
+        for _ in 0..120 {
+            match health.clone().watch(HealthCheckRequest::default()).await {
+                Ok(watch) => watches.push(watch),
+                Err(status) => refused = Some(status.code()),
+            }
+        }
+    }
+    assert_eq!((watches.len() > 700, refused), (true, Some(Code::ResourceExhausted)));
+    let mut health = HealthClient::new(channel(&rls.service).await);
+    let answer = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(answer.status(), ServingStatus::Serving);
+}
+
+#[tokio::test]
 async fn a_connection_that_envoy_keeps_does_not_hold_up_the_stop() {
     let rls = Rls::start(NO_RULES, &[LIMITS]).await;
     rls.ask("a=1").await;
