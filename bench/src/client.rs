@@ -1,18 +1,46 @@
 //! Clients that cost little beside what they ask.
 //!
-//! They keep so many requests in flight and send the next one as soon as an answer is there. What they
-//! read of an answer is just enough to tell whether the request was allowed.
+//! What they read of an answer is just enough to tell whether the request was allowed. [`Client`] keeps
+//! so many requests in flight and sends the next one as soon as an answer is there; [`Schedule`] sends
+//! each when it is due.
 
 mod grpc;
 mod http;
+mod schedule;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+pub use self::schedule::{Latencies, Schedule};
 use crate::{Error, Random};
+
+/// The most bytes that are read at a time.
+const READ_LEN: usize = 1 << 16;
+
+/// What is said on one connection, apart from sending and receiving it.
+trait Protocol {
+    /// Whether one more request may be in flight.
+    fn has_room(&self) -> bool;
+
+    /// Whether nothing more is to come.
+    fn is_idle(&self) -> bool;
+
+    /// Writes a request, and returns its number.
+    fn ask(&mut self, key: usize, out: &mut Vec<u8>) -> Result<u64, Error>;
+
+    /// Reads whole answers, tells the number of each and whether it passed, and returns how many bytes
+    /// they had.
+    fn hear(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        answered: impl FnMut(u64, bool),
+    ) -> Result<usize, Error>;
+}
 
 /// What is asked, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +127,36 @@ impl Client {
         let mut random = Random::new((connection + 1) << 20 | 7);
         let keys = move || random.below(self.keys);
         match self.transport {
-            Transport::Http => http::ask(stream, keys, &is_over).await,
-            Transport::Grpc { streams } => grpc::ask(stream, streams, keys, &is_over).await,
+            Transport::Http => ask(stream, http::Http::default(), keys, &is_over).await,
+            Transport::Grpc { streams } => {
+                ask(stream, grpc::Grpc::new(streams), keys, &is_over).await
+            }
         }
+    }
+}
+
+async fn ask(
+    mut stream: TcpStream,
+    mut protocol: impl Protocol,
+    mut keys: impl FnMut() -> usize,
+    is_over: &AtomicBool,
+) -> Result<Answers, Error> {
+    let (mut answers, mut out) = (Answers::default(), Vec::new());
+    // What is read at a time is what it has room for, which then stays.
+    let mut input = Vec::with_capacity(READ_LEN);
+    loop {
+        while protocol.has_room() && !is_over.load(Ordering::Relaxed) {
+            protocol.ask(keys(), &mut out)?;
+        }
+        if protocol.is_idle() {
+            return Ok(answers);
+        }
+        stream.write_all(&out).await?;
+        out.clear();
+        if stream.read_buf(&mut input).await? == 0 {
+            return Err("the connection was closed".into());
+        }
+        let read = protocol.hear(&input, &mut out, |_, is_allowed| answers.note(is_allowed))?;
+        input.drain(..read);
     }
 }

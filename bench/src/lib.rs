@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod process;
+pub mod processors;
 mod random;
 pub mod service;
 

@@ -58,7 +58,8 @@ pub fn run_if_asked() -> Option<Result<(), Error>> {
 }
 
 fn run(words: &[&str]) -> Result<(), Error> {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // As many threads as there are processors for it.
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut input, mut nowhere) = (tokio::io::stdin(), tokio::io::sink());
         tokio::select! {

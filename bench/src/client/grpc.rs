@@ -4,12 +4,7 @@
 //! are not read: an answer is told by its message. The service's windows are not counted, since all that is
 //! in flight is smaller than the smallest window.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-use super::Answers;
+use super::Protocol;
 use crate::Error;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,74 +35,101 @@ const OVER_LIMIT: &[u8] = &[8, 2];
 /// `:scheme: http`, then `:path`, `:authority`, `content-type` and `te`.
 const KNOWN_HEAD: &[u8] = &[0x83, 0x86, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
 
-pub(super) async fn ask(
-    mut connection: TcpStream,
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Grpc {
+    requests: Requests,
+    asked: u64,
+    /// How many requests were told whether they may pass, and how many were ended.
+    told: u64,
+    ended: u64,
+    /// The bytes of answers since the service was last told that there is room.
+    received: u32,
     streams: usize,
-    mut keys: impl FnMut() -> usize,
-    is_over: &AtomicBool,
-) -> Result<Answers, Error> {
-    let (mut answers, mut out, mut input) = (Answers::default(), Vec::new(), Vec::new());
-    let requests = Requests::new();
-    out.extend_from_slice(PREFACE);
-    // Of the settings only the window of each stream.
-    let mut settings = vec![0, 4];
-    settings.extend_from_slice(&WINDOW.to_be_bytes());
-    push_frame(&mut out, SETTINGS, 0, 0, &settings);
-    push_frame(&mut out, WINDOW_UPDATE, 0, 0, &(WINDOW - 65_535).to_be_bytes());
-    let (mut sent, mut ended, mut received) = (0, 0, 0);
-    loop {
-        while sent - ended < streams as u64 && !is_over.load(Ordering::Relaxed) {
-            requests.push(&mut out, sent, keys())?;
-            sent += 1;
+}
+
+impl Grpc {
+    /// A connection with so many requests in flight at most.
+    pub(super) fn new(streams: usize) -> Self {
+        Self { requests: Requests::new(), asked: 0, told: 0, ended: 0, received: 0, streams }
+    }
+}
+
+impl Protocol for Grpc {
+    fn has_room(&self) -> bool {
+        self.asked - self.ended < self.streams as u64
+    }
+
+    fn is_idle(&self) -> bool {
+        self.asked == self.ended
+    }
+
+    fn ask(&mut self, key: usize, out: &mut Vec<u8>) -> Result<u64, Error> {
+        let number = self.asked;
+        if number == 0 {
+            begin(out);
         }
-        if sent == ended {
-            return Ok(answers);
-        }
-        connection.write_all(&out).await?;
-        out.clear();
-        if connection.read_buf(&mut input).await? == 0 {
-            return Err("the connection was closed".into());
-        }
-        let mut rest = &input[..];
-        while let Some((frame, after)) = Frame::split(rest) {
-            rest = after;
+        self.requests.push(out, number, key)?;
+        self.asked += 1;
+        Ok(number)
+    }
+
+    fn hear(
+        &mut self,
+        mut input: &[u8],
+        out: &mut Vec<u8>,
+        mut answered: impl FnMut(u64, bool),
+    ) -> Result<usize, Error> {
+        let len = input.len();
+        while let Some((frame, rest)) = Frame::split(input) {
+            input = rest;
             match frame.kind {
                 DATA => {
-                    received += u32::try_from(frame.payload.len())?;
-                    match frame.payload.get(5..7) {
-                        Some(OK) => answers.note(true),
-                        Some(OVER_LIMIT) => answers.note(false),
+                    self.received += u32::try_from(frame.payload.len())?;
+                    let is_allowed = match frame.payload.get(5..7) {
+                        Some(OK) => true,
+                        Some(OVER_LIMIT) => false,
                         _ => return Err(format!("an answer is {:?}", frame.payload).into()),
-                    }
+                    };
+                    self.told += 1;
+                    answered(u64::from(frame.stream / 2), is_allowed);
                 }
                 HEADERS if frame.flags & END_STREAM != 0 => {
-                    ended += 1;
-                    if answers.count() < ended {
+                    self.ended += 1;
+                    if self.told < self.ended {
                         return Err("a request was answered by an error".into());
                     }
                 }
-                SETTINGS if frame.flags & ACK == 0 => push_frame(&mut out, SETTINGS, ACK, 0, &[]),
-                PING if frame.flags & ACK == 0 => {
-                    push_frame(&mut out, PING, ACK, 0, frame.payload);
-                }
+                SETTINGS if frame.flags & ACK == 0 => push_frame(out, SETTINGS, ACK, 0, &[]),
+                PING if frame.flags & ACK == 0 => push_frame(out, PING, ACK, 0, frame.payload),
                 RST_STREAM | GOAWAY => {
                     return Err(format!("frame {} says {:?}", frame.kind, frame.payload).into());
                 }
                 _ => {}
             }
         }
-        let read = input.len() - rest.len();
-        input.drain(..read);
-        if received > WINDOW_STEP {
-            push_frame(&mut out, WINDOW_UPDATE, 0, 0, &received.to_be_bytes());
-            received = 0;
+        if self.received > WINDOW_STEP {
+            push_frame(out, WINDOW_UPDATE, 0, 0, &self.received.to_be_bytes());
+            self.received = 0;
         }
+        Ok(len - input.len())
     }
+}
+
+/// Writes what comes before the first request.
+fn begin(out: &mut Vec<u8>) {
+    out.extend_from_slice(PREFACE);
+    // Of the settings only the window of each stream.
+    let mut settings = vec![0, 4];
+    settings.extend_from_slice(&WINDOW.to_be_bytes());
+    push_frame(out, SETTINGS, 0, 0, &settings);
+    push_frame(out, WINDOW_UPDATE, 0, 0, &(WINDOW - 65_535).to_be_bytes());
 }
 
 struct Frame<'a> {
     kind: u8,
     flags: u8,
+    stream: u32,
     payload: &'a [u8],
 }
 
@@ -117,7 +139,8 @@ impl<'a> Frame<'a> {
         let (head, rest) = bytes.split_at_checked(9)?;
         let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let (payload, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-        Some((Self { kind: head[3], flags: head[4], payload }, rest))
+        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
+        Some((Self { kind: head[3], flags: head[4], stream, payload }, rest))
     }
 }
 
@@ -129,6 +152,7 @@ fn push_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8
 }
 
 /// Writes requests that differ in their stream and in the digits of their key.
+#[derive(Debug)]
 struct Requests {
     /// A request with a head that is known, its stream and its key being 0.
     known: Vec<u8>,

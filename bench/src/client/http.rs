@@ -1,49 +1,62 @@
 //! The check API.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Write;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-use super::Answers;
+use super::Protocol;
 use crate::Error;
 
-/// The longest answer.
-const ANSWER_LEN_MAX: usize = 4_096;
-
-pub(super) async fn ask(
-    mut connection: TcpStream,
-    mut keys: impl FnMut() -> usize,
-    is_over: &AtomicBool,
-) -> Result<Answers, Error> {
-    let (mut answers, mut buffer) = (Answers::default(), [0; ANSWER_LEN_MAX]);
-    while !is_over.load(Ordering::Relaxed) {
-        connection.write_all(request(keys()).as_bytes()).await?;
-        let mut filled = 0;
-        while !is_whole(&buffer[..filled]) {
-            let read = connection.read(&mut buffer[filled..]).await?;
-            if read == 0 {
-                return Err("the connection was closed".into());
-            }
-            filled += read;
-        }
-        match &buffer[..12] {
-            b"HTTP/1.1 200" => answers.note(true),
-            b"HTTP/1.1 429" => answers.note(false),
-            _ => return Err(String::from_utf8_lossy(&buffer[..filled]).into()),
-        }
-    }
-    Ok(answers)
+/// One connection.
+#[derive(Debug, Default)]
+pub(super) struct Http {
+    asked: u64,
+    is_busy: bool,
 }
 
-fn request(key: usize) -> String {
+impl Protocol for Http {
+    fn has_room(&self) -> bool {
+        !self.is_busy
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_busy
+    }
+
+    fn ask(&mut self, key: usize, out: &mut Vec<u8>) -> Result<u64, Error> {
+        push_request(out, key)?;
+        self.is_busy = true;
+        self.asked += 1;
+        Ok(self.asked - 1)
+    }
+
+    fn hear(
+        &mut self,
+        input: &[u8],
+        _out: &mut Vec<u8>,
+        mut answered: impl FnMut(u64, bool),
+    ) -> Result<usize, Error> {
+        if !is_whole(input) {
+            return Ok(0);
+        }
+        let is_allowed = match &input[..12] {
+            b"HTTP/1.1 200" => true,
+            b"HTTP/1.1 429" => false,
+            _ => return Err(String::from_utf8_lossy(input).into()),
+        };
+        self.is_busy = false;
+        answered(self.asked - 1, is_allowed);
+        Ok(input.len())
+    }
+}
+
+fn push_request(out: &mut Vec<u8>, key: usize) -> Result<(), Error> {
     let body = format!(
         "{{\"domain\":\"default\",\"attributes\":{{\"path\":\"/login\",\"method\":\"POST\",\"ip\":\"10.{key:06}\"}},\"cost\":1}}"
     );
-    format!(
+    Ok(write!(
+        out,
         "POST /v1/check HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    )
+    )?)
 }
 
 /// Whether a head and the body that it announces are there.

@@ -34,7 +34,7 @@ fn main() -> Result<ExitCode, Error> {
     let is_kept = match topic {
         "load" => steady::run(&tollgate, duration.unwrap_or(Duration::from_secs(60)))?,
         "soak" => soak::run(duration.unwrap_or(Duration::from_secs(600)))?,
-        "latency" => latency::run(&tollgate, duration.unwrap_or(Duration::from_secs(10)))?,
+        "latency" => latency::run(duration.unwrap_or(Duration::from_secs(5)))?,
         _ => return Err(USAGE.into()),
     };
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
