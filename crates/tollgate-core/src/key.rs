@@ -44,13 +44,14 @@ pub fn push_attribute(key: &mut String, attribute: &str, value: Option<&str>) {
     key.push_str(attribute);
     let Some(value) = value else { return };
     key.push('=');
-    // All bytes are looked at, several at a time, since most values are plain.
-    if value.len() <= VALUE_LEN_MAX
-        && value.bytes().fold(true, |plain, byte| plain & is_plain(byte))
-    {
-        key.push_str(value);
-        return;
+    match value.len() <= VALUE_LEN_MAX && is_all_plain(value) {
+        true => key.push_str(value),
+        false => push_escaped(key, value),
     }
+}
+
+#[cold]
+fn push_escaped(key: &mut String, value: &str) {
     let start = key.len();
     for character in value.chars() {
         if matches!(character, ':' | '{' | '}' | '%') || character.is_control() {
@@ -89,6 +90,23 @@ pub fn push_algorithm(key: &mut String, algorithm: Algorithm) {
         Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => ":@sliding",
         Algorithm::Concurrency { .. } => ":@concurrency",
     });
+}
+
+/// Whether all of a value stands for itself, as most values do. Sixteen bytes are looked at in one
+/// step, and what is left is looked up.
+fn is_all_plain(value: &str) -> bool {
+    const PLAIN: [bool; 256] = {
+        let mut plain = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            plain[byte] = is_plain(byte as u8);
+            byte += 1;
+        }
+        plain
+    };
+    let (steps, rest) = value.as_bytes().as_chunks::<16>();
+    steps.iter().all(|step| step.iter().fold(true, |plain, byte| plain & is_plain(*byte)))
+        && rest.iter().all(|byte| PLAIN[usize::from(*byte)])
 }
 
 /// Whether a byte of a value is a character that stands for itself; others are looked at one by one.

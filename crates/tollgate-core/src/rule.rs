@@ -200,6 +200,7 @@ impl Rule {
     }
 
     /// Returns which exception holds for a request, if one does: the first that matches.
+    #[inline]
     pub fn exception(&self, attributes: &Attributes) -> Option<usize> {
         self.exceptions.iter().position(|one| one.matcher.matches(attributes))
     }
@@ -278,8 +279,12 @@ impl Rule {
 
     /// Tells whether the rule applies to a request.
     pub fn applies(&self, attributes: &Attributes) -> bool {
-        self.domain == attributes.domain()
-            && self.matcher.matches(attributes)
+        self.domain == attributes.domain() && self.applies_in_domain(attributes)
+    }
+
+    /// Tells whether the rule applies to a request of its domain.
+    pub(crate) fn applies_in_domain(&self, attributes: &Attributes) -> bool {
+        self.matcher.matches(attributes)
             && (self.missing == Missing::Share
                 || self.key.iter().all(|name| attributes.value(name).is_some()))
     }
@@ -288,14 +293,63 @@ impl Rule {
     /// [`key`](crate::key) module.
     pub fn bucket_key(&self, attributes: &Attributes, quota: &Quota) -> String {
         let mut text = String::with_capacity(self.domain.len() + self.name.len() + 64);
+        self.write_bucket_key(&mut text, attributes, quota, Missing::Share);
+        text
+    }
+
+    /// Appends the [key](Self::bucket_key) of the bucket that a request is charged to under a quota
+    /// of the rule, and tells whether it has one: if the rule skips a request that lacks an
+    /// attribute of the key, `text` stays as it was. Whether the request matches is not looked at.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_core::{Attributes, Quota, Rule};
+    ///
+    /// let quota = Quota::from_rate("20/min".parse()?)?;
+    /// let rule = Rule::new("login", quota).with_key(["ip"]);
+    /// let mut text = String::new();
+    /// assert!(rule.push_bucket_key(&mut text, &Attributes::from([("ip", "203.0.113.7")]), &quota));
+    /// assert!(!rule.push_bucket_key(&mut text, &Attributes::new(), &quota));
+    /// assert_eq!(text, "default:login:ip=203.0.113.7");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn push_bucket_key(
+        &self,
+        text: &mut String,
+        attributes: &Attributes,
+        quota: &Quota,
+    ) -> bool {
+        let start = text.len();
+        let has_key = self.write_bucket_key(text, attributes, quota, self.missing);
+        if !has_key {
+            text.truncate(start);
+        }
+        has_key
+    }
+
+    /// Appends the key, or stops at an attribute that the request lacks and tells so, where
+    /// `missing` says to skip it.
+    #[inline]
+    fn write_bucket_key(
+        &self,
+        text: &mut String,
+        attributes: &Attributes,
+        quota: &Quota,
+        missing: Missing,
+    ) -> bool {
         text.push_str(&self.domain);
         text.push(':');
         text.push_str(&self.name);
         for name in &self.key {
-            key::push_attribute(&mut text, name, attributes.value(name));
+            let value = attributes.value(name);
+            if value.is_none() && missing == Missing::Skip {
+                return false;
+            }
+            key::push_attribute(text, name, value);
         }
-        key::push_algorithm(&mut text, quota.algorithm());
-        text
+        key::push_algorithm(text, quota.algorithm());
+        true
     }
 
     pub(crate) fn validate(&self) -> Result<(), RuleError> {
