@@ -37,6 +37,8 @@ use crate::shards::ShardTerms;
 pub struct Rule {
     name: String,
     domain: String,
+    /// With what the keys of all its buckets begin: `<domain>:<name>`.
+    key_start: String,
     matcher: Matcher,
     key: Vec<String>,
     quota: Quota,
@@ -67,8 +69,10 @@ impl Rule {
     /// Makes the rule `name` of the domain `default` that applies to every request and has one
     /// bucket for all.
     pub fn new(name: impl Into<String>, quota: Quota) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            key_start: key_start(DOMAIN_DEFAULT, &name),
+            name,
             domain: DOMAIN_DEFAULT.to_owned(),
             matcher: Matcher::new(),
             key: Vec::new(),
@@ -88,6 +92,7 @@ impl Rule {
     #[must_use]
     pub fn with_domain(mut self, domain: impl Into<String>) -> Self {
         self.domain = domain.into();
+        self.key_start = key_start(&self.domain, &self.name);
         self
     }
 
@@ -292,7 +297,7 @@ impl Rule {
     /// Writes the key of the bucket that a request is charged to under a quota of the rule; see the
     /// [`key`](crate::key) module.
     pub fn bucket_key(&self, attributes: &Attributes, quota: &Quota) -> String {
-        let mut text = String::with_capacity(self.domain.len() + self.name.len() + 64);
+        let mut text = String::with_capacity(self.key_start.len() + 64);
         self.write_bucket_key(&mut text, attributes, quota, Missing::Share);
         text
     }
@@ -338,9 +343,7 @@ impl Rule {
         quota: &Quota,
         missing: Missing,
     ) -> bool {
-        text.push_str(&self.domain);
-        text.push(':');
-        text.push_str(&self.name);
+        text.push_str(&self.key_start);
         for name in &self.key {
             let value = attributes.value(name);
             if value.is_none() && missing == Missing::Skip {
@@ -437,17 +440,23 @@ impl Rule {
     pub(crate) fn shadow_rule(&self) -> Option<Self> {
         let quota = self.shadow_quota?;
         let name = format!("{}.shadow", self.name);
+        let key_start = key_start(&self.domain, &name);
         let hot_keys = match self.hot_keys {
             // The traffic of a key is the same under both.
             HotKeys::Shards(count) if ShardTerms::of(&quota, count).is_ok() => self.hot_keys,
             _ => HotKeys::Exact,
         };
-        Some(Self { name, quota, shadow_quota: None, shadow: true, hot_keys, ..self.clone() })
+        let (shadow_quota, shadow) = (None, true);
+        Some(Self { name, key_start, quota, shadow_quota, shadow, hot_keys, ..self.clone() })
     }
 
     pub(crate) fn error(&self, problem: String) -> RuleError {
         RuleError { rule: self.name.clone(), problem }
     }
+}
+
+fn key_start(domain: &str, name: &str) -> String {
+    format!("{domain}:{name}")
 }
 
 /// A rule, or a set of rules, that cannot be.
