@@ -10,7 +10,7 @@ use crate::state::{Change, State};
 use crate::store::StoreError;
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
-use crate::token_bucket::{Bucket, BucketView, Decided};
+use crate::token_bucket::{Bucket, BucketView, Decided, JudgedBucket};
 use crate::view::View;
 
 /// One bucket that a request is charged to.
@@ -104,11 +104,49 @@ impl<'a> Charge<'a> {
         max_clock_skew: Duration,
         now: Timestamp,
     ) -> Option<(Decided<'a>, bool)> {
+        Some(self.judge_bucket(bucket, max_clock_skew, now)?.decide(bucket))
+    }
+
+    /// Judges as [`judge`](Self::judge) does whether the cost fits in a token bucket or a leaky
+    /// bucket. `None` if the quota is counted by another algorithm.
+    ///
+    /// For a store that holds the states of several buckets as they are, of which all spend or none
+    /// (G7).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tollgate_core::{Bucket, Charge, Cost, Quota, Timestamp};
+    ///
+    /// let quota = Quota::new("1/s".parse()?, 5)?;
+    /// let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let mut bucket = Bucket { level: 3 * quota.scale(), scale: quota.scale(), ts: now };
+    ///
+    /// let charge = Charge::new("a", &quota, Cost::new(2));
+    /// let judged =
+    ///     charge.judge_bucket(&bucket, Duration::from_secs(1), now).ok_or("a token bucket")?;
+    /// assert!(judged.is_fit());
+    /// let (decided, is_changed) = judged.keep(&mut bucket);
+    /// assert_eq!((decided.decision().remaining(), is_changed), (3, false));
+    /// let (decided, is_changed) = judged.decide(&mut bucket);
+    /// assert_eq!((decided.decision().remaining(), is_changed), (1, true));
+    /// assert_eq!(bucket.level, quota.scale());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline(always)]
+    pub fn judge_bucket(
+        &self,
+        bucket: &Bucket,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> Option<JudgedBucket<'a>> {
         if !self.quota.is_bucket() {
             return None;
         }
         let view = BucketView::new(self.quota, Some(bucket), max_clock_skew, now);
-        Some(view.decide(self.cost, bucket))
+        Some(view.judged(self.cost))
     }
 
     #[inline(always)]

@@ -30,7 +30,15 @@ impl CostRule {
     /// # Errors
     ///
     /// [`CostError`] if the attribute that tells the cost is not a whole number of 64 bits.
+    #[inline]
     pub fn cost(&self, attributes: &Attributes, cost: Cost) -> Result<Cost, CostError> {
+        match self {
+            Self::One => Ok(cost),
+            _ => self.cost_of_rule(attributes, cost),
+        }
+    }
+
+    fn cost_of_rule(&self, attributes: &Attributes, cost: Cost) -> Result<Cost, CostError> {
         let units = match self {
             Self::One => 1,
             Self::Constant(constant) => constant.units(),

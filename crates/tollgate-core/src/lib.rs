@@ -87,4 +87,4 @@ pub use crate::store::{Store, StoreError, StoreErrorKind};
 pub use crate::ticket::Ticket;
 pub use crate::time::Timestamp;
 pub use crate::together::{Decisions, Effects, Stored, decide_together};
-pub use crate::token_bucket::{Bucket, Decided, MAX_CLOCK_SKEW_DEFAULT};
+pub use crate::token_bucket::{Bucket, Decided, JudgedBucket, MAX_CLOCK_SKEW_DEFAULT};

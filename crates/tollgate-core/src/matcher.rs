@@ -39,6 +39,7 @@ impl Matcher {
     }
 
     /// Tells whether the condition holds for a request.
+    #[inline]
     pub fn matches(&self, attributes: &Attributes) -> bool {
         self.conditions.iter().all(|(name, patterns)| {
             let value = attributes.value(name);

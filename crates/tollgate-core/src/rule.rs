@@ -37,6 +37,8 @@ use crate::shards::ShardTerms;
 pub struct Rule {
     name: String,
     domain: String,
+    /// With what the keys of all its buckets begin: `<domain>:<name>`.
+    key_start: String,
     matcher: Matcher,
     key: Vec<String>,
     quota: Quota,
@@ -67,8 +69,10 @@ impl Rule {
     /// Makes the rule `name` of the domain `default` that applies to every request and has one
     /// bucket for all.
     pub fn new(name: impl Into<String>, quota: Quota) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            key_start: key_start(DOMAIN_DEFAULT, &name),
+            name,
             domain: DOMAIN_DEFAULT.to_owned(),
             matcher: Matcher::new(),
             key: Vec::new(),
@@ -88,6 +92,7 @@ impl Rule {
     #[must_use]
     pub fn with_domain(mut self, domain: impl Into<String>) -> Self {
         self.domain = domain.into();
+        self.key_start = key_start(&self.domain, &self.name);
         self
     }
 
@@ -200,6 +205,7 @@ impl Rule {
     }
 
     /// Returns which exception holds for a request, if one does: the first that matches.
+    #[inline]
     pub fn exception(&self, attributes: &Attributes) -> Option<usize> {
         self.exceptions.iter().position(|one| one.matcher.matches(attributes))
     }
@@ -278,8 +284,12 @@ impl Rule {
 
     /// Tells whether the rule applies to a request.
     pub fn applies(&self, attributes: &Attributes) -> bool {
-        self.domain == attributes.domain()
-            && self.matcher.matches(attributes)
+        self.domain == attributes.domain() && self.applies_in_domain(attributes)
+    }
+
+    /// Tells whether the rule applies to a request of its domain.
+    pub(crate) fn applies_in_domain(&self, attributes: &Attributes) -> bool {
+        self.matcher.matches(attributes)
             && (self.missing == Missing::Share
                 || self.key.iter().all(|name| attributes.value(name).is_some()))
     }
@@ -287,15 +297,62 @@ impl Rule {
     /// Writes the key of the bucket that a request is charged to under a quota of the rule; see the
     /// [`key`](crate::key) module.
     pub fn bucket_key(&self, attributes: &Attributes, quota: &Quota) -> String {
-        let mut text = String::with_capacity(self.domain.len() + self.name.len() + 64);
-        text.push_str(&self.domain);
-        text.push(':');
-        text.push_str(&self.name);
-        for name in &self.key {
-            key::push_attribute(&mut text, name, attributes.value(name));
-        }
-        key::push_algorithm(&mut text, quota.algorithm());
+        let mut text = String::with_capacity(self.key_start.len() + 64);
+        self.write_bucket_key(&mut text, attributes, quota, Missing::Share);
         text
+    }
+
+    /// Appends the [key](Self::bucket_key) of the bucket that a request is charged to under a quota
+    /// of the rule, and tells whether it has one: if the rule skips a request that lacks an
+    /// attribute of the key, `text` stays as it was. Whether the request matches is not looked at.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_core::{Attributes, Quota, Rule};
+    ///
+    /// let quota = Quota::from_rate("20/min".parse()?)?;
+    /// let rule = Rule::new("login", quota).with_key(["ip"]);
+    /// let mut text = String::new();
+    /// assert!(rule.push_bucket_key(&mut text, &Attributes::from([("ip", "203.0.113.7")]), &quota));
+    /// assert!(!rule.push_bucket_key(&mut text, &Attributes::new(), &quota));
+    /// assert_eq!(text, "default:login:ip=203.0.113.7");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn push_bucket_key(
+        &self,
+        text: &mut String,
+        attributes: &Attributes,
+        quota: &Quota,
+    ) -> bool {
+        let start = text.len();
+        let has_key = self.write_bucket_key(text, attributes, quota, self.missing);
+        if !has_key {
+            text.truncate(start);
+        }
+        has_key
+    }
+
+    /// Appends the key, or stops at an attribute that the request lacks and tells so, where
+    /// `missing` says to skip it.
+    #[inline]
+    fn write_bucket_key(
+        &self,
+        text: &mut String,
+        attributes: &Attributes,
+        quota: &Quota,
+        missing: Missing,
+    ) -> bool {
+        text.push_str(&self.key_start);
+        for name in &self.key {
+            let value = attributes.value(name);
+            if value.is_none() && missing == Missing::Skip {
+                return false;
+            }
+            key::push_attribute(text, name, value);
+        }
+        key::push_algorithm(text, quota.algorithm());
+        true
     }
 
     pub(crate) fn validate(&self) -> Result<(), RuleError> {
@@ -383,17 +440,23 @@ impl Rule {
     pub(crate) fn shadow_rule(&self) -> Option<Self> {
         let quota = self.shadow_quota?;
         let name = format!("{}.shadow", self.name);
+        let key_start = key_start(&self.domain, &name);
         let hot_keys = match self.hot_keys {
             // The traffic of a key is the same under both.
             HotKeys::Shards(count) if ShardTerms::of(&quota, count).is_ok() => self.hot_keys,
             _ => HotKeys::Exact,
         };
-        Some(Self { name, quota, shadow_quota: None, shadow: true, hot_keys, ..self.clone() })
+        let (shadow_quota, shadow) = (None, true);
+        Some(Self { name, key_start, quota, shadow_quota, shadow, hot_keys, ..self.clone() })
     }
 
     pub(crate) fn error(&self, problem: String) -> RuleError {
         RuleError { rule: self.name.clone(), problem }
     }
+}
+
+fn key_start(domain: &str, name: &str) -> String {
+    format!("{domain}:{name}")
 }
 
 /// A rule, or a set of rules, that cannot be.

@@ -97,9 +97,14 @@ impl RuleSet {
     /// Returns the rules that apply to a request, coarse to fine, each with the bucket to charge.
     /// No two keys are the same, since no two rules of a domain have one name.
     pub fn charges(&self, attributes: &Attributes) -> impl Iterator<Item = Applied> {
-        let domain = self.domains.get(attributes.domain());
-        let applying = domain.into_iter().flatten().filter(|rule| rule.applies(attributes));
+        let rules = self.of_domain(attributes.domain()).iter();
+        let applying = rules.filter(|rule| rule.applies_in_domain(attributes));
         applying.filter_map(|rule| Applied::new(rule, attributes))
+    }
+
+    /// Returns the rules of a domain, coarse to fine; none if the domain has none.
+    pub fn of_domain(&self, domain: &str) -> &[Arc<Rule>] {
+        self.domains.get(domain).map_or(&[], Vec::as_slice)
     }
 
     /// Returns what the rule `name` charges a request, whether it applies to it or not; `None` if

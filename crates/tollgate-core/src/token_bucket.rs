@@ -100,6 +100,51 @@ impl Decided<'_> {
     }
 }
 
+/// A cost that was judged against the state of one bucket, before anything is spent.
+///
+/// What is changed is written to the state that was judged.
+#[derive(Clone, Copy, Debug)]
+pub struct JudgedBucket<'a> {
+    view: BucketView<'a>,
+    cost: Cost,
+    is_fit: bool,
+}
+
+impl<'a> JudgedBucket<'a> {
+    /// Tells whether the cost fits.
+    #[inline(always)]
+    pub const fn is_fit(&self) -> bool {
+        self.is_fit
+    }
+
+    /// Spends the cost if it fits, carries the change out on the stored state, and tells whether
+    /// there was one.
+    #[inline(always)]
+    pub fn decide(self, bucket: &mut Bucket) -> (Decided<'a>, bool) {
+        if !self.is_fit || self.cost.is_zero() {
+            return self.keep(bucket);
+        }
+        let Self { view: mut after, cost, .. } = self;
+        let delay = Some(after.delay());
+        after.forget_what_would_overflow();
+        after.level -= after.need(cost);
+        *bucket = after.bucket();
+        (Decided { after, cost, delay }, true)
+    }
+
+    /// Spends nothing: a cost that fits is allowed and told what is there now. The repair of a clock
+    /// step (G4) is carried out on the stored state all the same; tells whether there was one.
+    #[inline(always)]
+    pub fn keep(self, bucket: &mut Bucket) -> (Decided<'a>, bool) {
+        let Self { view: after, cost, is_fit } = self;
+        let delay = is_fit.then(|| after.delay());
+        if after.repaired {
+            *bucket = after.bucket();
+        }
+        (Decided { after, cost, delay }, after.repaired)
+    }
+}
+
 /// How far a clock may go back before the stored time is moved to it, unless set otherwise: 1 s.
 pub const MAX_CLOCK_SKEW_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -210,21 +255,10 @@ impl<'a> BucketView<'a> {
         })
     }
 
-    /// Decides a cost, carries the change out on the stored state, and tells whether there was one.
+    /// Judges a cost, and leaves it to the caller whether it is spent.
     #[inline(always)]
-    pub(crate) fn decide(mut self, cost: Cost, bucket: &mut Bucket) -> (Decided<'a>, bool) {
-        let is_fit = self.fits(cost);
-        let delay = is_fit.then(|| self.delay());
-        let is_spent = is_fit && !cost.is_zero();
-        if is_spent {
-            self.forget_what_would_overflow();
-            self.level -= self.need(cost);
-        }
-        let is_changed = is_spent || self.repaired;
-        if is_changed {
-            *bucket = self.bucket();
-        }
-        (Decided { after: self, cost, delay }, is_changed)
+    pub(crate) fn judged(self, cost: Cost) -> JudgedBucket<'a> {
+        JudgedBucket { is_fit: self.fits(cost), view: self, cost }
     }
 
     const fn bucket(&self) -> Bucket {

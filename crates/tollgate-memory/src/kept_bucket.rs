@@ -3,7 +3,7 @@
 use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Duration;
 
-use tollgate_core::{Bucket, Charge, Decided, Quota, State, Timestamp};
+use tollgate_core::{Bucket, Charge, Decided, JudgedBucket, Quota, State, Timestamp};
 
 use crate::key_hash::Key;
 use crate::quotas::{QuotaId, Quotas};
@@ -60,29 +60,46 @@ impl KeptBucket {
         Some(State::Bucket(Bucket { level: self.level, scale, ts: self.ts }))
     }
 
-    /// Decides a charge under the quota that wrote the state, and writes what is spent. `None` under
-    /// another one.
+    /// Judges a charge under the quota that wrote the state. `None` under another one.
     #[inline(always)]
-    pub(crate) fn spend<'q>(
-        &mut self,
+    pub(crate) fn judge<'q>(
+        &self,
         quotas: &Quotas,
         charge: &Charge<'q>,
         max_clock_skew: Duration,
         now: Timestamp,
-    ) -> Option<(Decided<'q>, Spent)> {
+    ) -> Option<JudgedBucket<'q>> {
         let refill = quotas.refill(self.quota()?)?;
         if !refill.is_of(charge.quota) {
             return None;
         }
-        let mut bucket = Bucket { level: self.level, scale: charge.quota.scale(), ts: self.ts };
-        let (decided, is_changed) = charge.decide_bucket(&mut bucket, max_clock_skew, now)?;
+        charge.judge_bucket(&self.bucket(charge.quota), max_clock_skew, now)
+    }
+
+    /// Carries out on the state what was judged of it under `quota`, and spends the cost if it fits
+    /// and `spends`.
+    #[inline(always)]
+    pub(crate) fn carry_out<'q>(
+        &mut self,
+        judged: JudgedBucket<'q>,
+        quota: &Quota,
+        spends: bool,
+    ) -> (Decided<'q>, Spent) {
+        let mut bucket = self.bucket(quota);
+        let (decided, is_changed) =
+            if spends { judged.decide(&mut bucket) } else { judged.keep(&mut bucket) };
         if !is_changed {
-            return Some((decided, Spent::Nothing));
+            return (decided, Spent::Nothing);
         }
         // No spending makes a bucket full earlier, but the repair of a clock step may (G4).
         let spent = if bucket.ts < self.ts { Spent::OutOfOrder } else { Spent::InOrder };
         self.set(&bucket);
-        Some((decided, spent))
+        (decided, spent)
+    }
+
+    #[inline(always)]
+    const fn bucket(&self, quota: &Quota) -> Bucket {
+        Bucket { level: self.level, scale: quota.scale(), ts: self.ts }
     }
 
     /// Writes a state under the quota that wrote the last one, and tells whether the bucket is full

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Bucket, Change, Charge, Decided, Edit, Quota, Record, State, Ticket, Timestamp,
+    Bucket, Change, Charge, Decided, Edit, JudgedBucket, Quota, Record, State, Ticket, Timestamp,
 };
 
 use crate::exact::Exact;
@@ -88,11 +88,48 @@ impl Shard {
     ) -> Option<(Decided<'q>, Spent)> {
         let slot = self.find_bucket(key)?;
         let (kept, quotas) = self.buckets.at_mut(slot)?;
-        let (decided, spent) = kept.spend(quotas, charge, max_clock_skew, now)?;
+        let judged = kept.judge(quotas, charge, max_clock_skew, now)?;
+        let (decided, spent) = kept.carry_out(judged, charge.quota, true);
         if spent == Spent::OutOfOrder {
             self.buckets.put_forward(slot);
         }
         Some((decided, spent))
+    }
+
+    /// Judges a charge as [`spend_known`](Self::spend_known) does, and tells the slot of its bucket.
+    #[inline(always)]
+    pub(crate) fn judge_known<'q>(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'q>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> Option<(usize, JudgedBucket<'q>)> {
+        let slot = self.find_bucket(key)?;
+        let judged =
+            self.buckets.at(slot)?.judge(self.buckets.shared(), charge, max_clock_skew, now)?;
+        Some((slot, judged))
+    }
+
+    /// Carries out what was judged of the bucket in a slot. If it is then out of order, the caller
+    /// puts it [forward](Self::put_forward) when it needs no slot any more.
+    #[inline(always)]
+    pub(crate) fn carry_out<'q>(
+        &mut self,
+        (slot, judged): (usize, JudgedBucket<'q>),
+        quota: &Quota,
+        spends: bool,
+    ) -> Option<(Decided<'q>, Spent)> {
+        let (kept, _) = self.buckets.at_mut(slot)?;
+        Some(kept.carry_out(judged, quota, spends))
+    }
+
+    /// Puts a bucket that may end earlier than it did to its place in the order.
+    #[cold]
+    pub(crate) fn put_forward(&mut self, key: Key<'_>) {
+        if let Some(slot) = self.find_bucket(key) {
+            self.buckets.put_forward(slot);
+        }
     }
 
     /// Changes the state of a bucket, which may not be stored yet. Tells whether the order in which

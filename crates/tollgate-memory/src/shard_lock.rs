@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use tollgate_core::{Charge, Decided, Record, Ticket, Timestamp};
+use tollgate_core::{Charge, Decided, JudgedBucket, Quota, Record, Ticket, Timestamp};
 
 use crate::kept_bucket::Spent;
 use crate::key_hash::{Key, KeyHasher};
@@ -97,6 +97,29 @@ impl Locked<'_> {
         self.lock.note_write(now);
         self.is_reordered |= spent == Spent::OutOfOrder;
         Some((decided, true))
+    }
+
+    /// Carries out what was judged as [`Shard::carry_out`] does, and tells whether anything was
+    /// changed, and if so whether it is in order.
+    #[inline(always)]
+    pub(crate) fn carry_out<'q>(
+        &mut self,
+        judged: (usize, JudgedBucket<'q>),
+        quota: &Quota,
+        spends: bool,
+        now: Timestamp,
+    ) -> Option<(Decided<'q>, Spent)> {
+        let (decided, spent) = self.shard.carry_out(judged, quota, spends)?;
+        if spent != Spent::Nothing {
+            self.lock.note_write(now);
+        }
+        Some((decided, spent))
+    }
+
+    /// Puts a bucket to its place in the order as [`Shard::put_forward`] does.
+    pub(crate) fn put_forward(&mut self, key: Key<'_>) {
+        self.is_reordered = true;
+        self.shard.put_forward(key);
     }
 
     /// Changes the state of a bucket as [`Shard::edit`] does. A spending from a bucket that is

@@ -18,6 +18,7 @@ use crate::store::effect::Effect;
 
 mod effect;
 mod eviction;
+mod known;
 mod lock_plan;
 mod request;
 
@@ -138,6 +139,12 @@ impl MemoryStore {
         match charges {
             [charge] if is_simple(operation) => {
                 self.decide_one(operation, charge, now).map(|decision| smallvec![decision])
+            }
+            [one, other] if operation == Operation::Spend => {
+                self.decide_few([one, other], charges, now)
+            }
+            [one, other, third] if operation == Operation::Spend => {
+                self.decide_few([one, other, third], charges, now)
             }
             _ => self.decide_all(operation, charges, now),
         }

@@ -150,6 +150,24 @@ fn g7_opposite_orders_of_keys_neither_deadlock_nor_spend_in_part() {
     });
 }
 
+#[test]
+fn g7_opposite_orders_of_known_keys_neither_deadlock_nor_spend_in_part() {
+    loom::model(|| {
+        let store = store(10);
+        let (a, b) = keys_of_two_shards(&store);
+        assert!(is_allowed(spend(&store, &[a, b], 2, NOW)));
+        let (one, other) = both(
+            &store,
+            move |store| is_allowed(spend(store, &[a, b], 2, NOW)),
+            move |store| is_allowed(spend(store, &[b, a], 2, NOW)),
+        );
+        assert!(one != other, "{one} {other}");
+        assert!(
+            !is_allowed(spend(&store, &[a], 2, NOW)) && !is_allowed(spend(&store, &[b], 2, NOW))
+        );
+    });
+}
+
 /// Tells which of two requests was decided and checks that it was allowed, and the other one refused.
 fn the_one_that_found_room(
     results: (Result<Decisions, StoreError>, Result<Decisions, StoreError>),

@@ -56,6 +56,15 @@ impl AnyStore {
         matches!(self.kind, Kind::Memory(_))
     }
 
+    /// Returns the store whose operations never wait, if it is one.
+    #[inline]
+    pub(crate) const fn as_memory(&self) -> Option<&Arc<MemoryStore>> {
+        match &self.kind {
+            Kind::Memory(store) => Some(store),
+            _ => None,
+        }
+    }
+
     pub(crate) async fn apply(
         &self,
         operation: Operation,

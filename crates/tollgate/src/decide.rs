@@ -67,16 +67,25 @@ impl Limiter {
             true => self.ask(operation, charged, ticket, now).await,
             false => Box::pin(self.ask_shards(operation, charged, ticket, now)).await,
         };
-        match verdict {
-            Ok(verdict) => Ok(verdict),
-            Err(Unanswered { error, .. }) if error.is_invalid() => {
-                Err(CheckError::store(None, error))
-            }
-            Err(Unanswered { error, asked }) => {
-                let verdict = self.decide_by_policy(operation, charged, ticket, now, error)?;
-                Ok(verdict.with_asked(asked))
-            }
+        verdict.or_else(|unanswered| {
+            self.decide_unanswered(operation, charged, ticket, now, unanswered)
+        })
+    }
+
+    /// Decides what the store has not answered, unless it was asked for what cannot be.
+    pub(crate) fn decide_unanswered(
+        &self,
+        operation: Operation,
+        charged: &AllCharged,
+        ticket: Option<Ticket>,
+        now: Timestamp,
+        Unanswered { error, asked }: Unanswered,
+    ) -> Result<Verdict, CheckError> {
+        if error.is_invalid() {
+            return Err(CheckError::store(None, error));
         }
+        let verdict = self.decide_by_policy(operation, charged, ticket, now, error)?;
+        Ok(verdict.with_asked(asked))
     }
 
     /// Gives a cost back to one bucket.
@@ -203,7 +212,7 @@ impl Limiter {
 /// Why there is no verdict, and whether the store was asked at all.
 pub(crate) struct Unanswered {
     pub(crate) error: StoreError,
-    asked: bool,
+    pub(crate) asked: bool,
 }
 
 /// Whether an operation is a check, which neither holds nor looks.

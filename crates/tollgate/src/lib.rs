@@ -92,6 +92,7 @@
 
 mod acquire;
 mod any_store;
+mod at_once;
 mod attempt;
 mod background;
 mod builder;

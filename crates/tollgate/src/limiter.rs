@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Attributes, Cost, Operation, RuleSet, StoreErrorKind, Ticket, Timestamp};
 use tollgate_memory::MemoryStore;
@@ -113,6 +113,9 @@ impl Limiter {
     /// been spent.
     pub async fn check(&self, attributes: &Attributes) -> Result<Verdict, CheckError> {
         // As check_n, whose future would only be moved once more.
+        if let Some(said) = self.decide_at_once(Operation::Spend, attributes, Cost::ONE) {
+            return said;
+        }
         let charged = self.charged(attributes, Cost::ONE)?;
         self.decide(Operation::Spend, &charged, None).await
     }
@@ -134,6 +137,9 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<Verdict, CheckError> {
+        if let Some(said) = self.decide_at_once(Operation::Spend, attributes, cost) {
+            return said;
+        }
         let charged = self.charged(attributes, cost)?;
         self.decide(Operation::Spend, &charged, None).await
     }
@@ -153,6 +159,9 @@ impl Limiter {
     ///
     /// As for [`check_n`](Self::check_n).
     pub async fn peek_n(&self, attributes: &Attributes, cost: Cost) -> Result<Verdict, CheckError> {
+        if let Some(said) = self.decide_at_once(Operation::Look, attributes, cost) {
+            return said;
+        }
         let charged = self.charged(attributes, cost)?;
         self.decide(Operation::Look, &charged, None).await
     }
@@ -266,7 +275,7 @@ impl Limiter {
         attributes: &Attributes,
         cost: Cost,
     ) -> Result<AllCharged, CheckError> {
-        let rules = self.shared.rules.load();
+        let rules = self.rules_now();
         let mut charged = AllCharged::new();
         for applied in rules.charges(attributes) {
             charged.push(Charged::new(applied, attributes, cost)?);
@@ -275,6 +284,12 @@ impl Limiter {
             }
         }
         Ok(charged)
+    }
+
+    /// The rules in force, for the time of one look at them.
+    #[inline]
+    pub(crate) fn rules_now(&self) -> Guard<Arc<RuleSet>> {
+        self.shared.rules.load()
     }
 
     /// What is charged, as the bucket is kept in this limiter's store.

@@ -127,13 +127,33 @@ impl Verdict {
         rules: SmallVec<[RuleDecision; 2]>,
         store_failure: Option<StoreErrorKind>,
     ) -> Self {
-        let enforced = rules.iter().enumerate().filter(|(_, rule)| !rule.rule.is_shadow());
+        let mut verdict = Self { rules, binding: None, store_failure, asked_store: false };
+        verdict.bind();
+        verdict
+    }
+
+    /// Makes the verdict of no rule, for what rules say to be pushed to it.
+    #[inline]
+    pub(crate) fn of_none() -> Self {
+        Self { rules: SmallVec::new(), binding: None, store_failure: None, asked_store: false }
+    }
+
+    /// Adds what a rule says, coarse to fine. [`bind`](Self::bind) comes last.
+    #[inline]
+    pub(crate) fn push(&mut self, rule: RuleDecision) {
+        self.rules.push(rule);
+    }
+
+    /// Finds the most restrictive rule.
+    #[inline]
+    pub(crate) fn bind(&mut self) {
+        let enforced = self.rules.iter().enumerate().filter(|(_, rule)| !rule.rule.is_shadow());
         let binding = enforced.min_by(|(_, a), (_, b)| restriction(a).cmp(&restriction(b)));
-        let binding = binding.map(|(index, _)| index);
-        Self { rules, binding, store_failure, asked_store: false }
+        self.binding = binding.map(|(index, _)| index);
     }
 
     /// Says whether the store was asked.
+    #[inline]
     pub(crate) const fn with_asked(mut self, asked_store: bool) -> Self {
         self.asked_store = asked_store;
         self

@@ -16,7 +16,7 @@ use proptest::test_runner::TestRunner;
 use tollgate_core::MAX_CLOCK_SKEW_DEFAULT;
 
 use crate::play::{Play, Tally};
-use crate::steps::{any_quota, far, forward, jitter, own_quota, steps};
+use crate::steps::{any_quota, far, forward, jitter, of_levels, own_quota, steps};
 
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -63,6 +63,14 @@ proptest! {
         play.run(&steps)?;
     }
 
+    /// Several buckets that are stored are changed in place.
+    #[test]
+    fn g7_several_known_buckets_spend_together_or_not_at_all(
+        steps in of_levels(steps(own_quota(), far())),
+    ) {
+        below_the_cap().run(&steps)?;
+    }
+
     #[test]
     fn g4_steps_of_the_clock_change_what_the_reference_changes(
         steps in steps(any_quota(), far()),
@@ -88,4 +96,6 @@ fn the_timelines_reach_the_cap_and_evict_and_settle_and_repair() {
     let stepped = tally(below_the_cap(), steps(any_quota(), far()));
     assert!(stepped.evicted > 200 && stepped.settled > 50, "{stepped:?}");
     assert!(stepped.repaired > 200 && stepped.renewed > 20, "{stepped:?}");
+    let known = tally(below_the_cap(), of_levels(steps(own_quota(), far())));
+    assert!(known.repaired > 200 && known.denied > 200, "{known:?}");
 }

@@ -105,6 +105,30 @@ pub fn steps(
     vec(step, 1..80)
 }
 
+/// The same steps, most of which spend from several of the buckets that are counted by level.
+pub fn of_levels(steps: impl Strategy<Value = Vec<Step>>) -> impl Strategy<Value = Vec<Step>> {
+    const BY_LEVEL: [usize; 3] = [0, 4, 6];
+    let quotas = quotas();
+    steps.prop_map(move |mut steps| {
+        for step in &mut steps {
+            if !matches!(step.operation, Operation::Look | Operation::Refund) {
+                step.operation = Operation::Spend;
+            }
+            for asked in &mut step.charges {
+                asked.key = BY_LEVEL[asked.key % BY_LEVEL.len()];
+                asked.quota = quotas[asked.key];
+            }
+            // In any order: the locks have one of their own.
+            step.charges.sort_by_key(|asked| (asked.key, asked.cost));
+            step.charges.dedup_by_key(|asked| asked.key);
+            if step.pause_us % 2 == 0 {
+                step.charges.reverse();
+            }
+        }
+        steps
+    })
+}
+
 /// Time that never goes back.
 pub fn forward() -> impl Strategy<Value = i64> + Clone {
     prop_oneof![
