@@ -119,6 +119,7 @@ impl Grpc {
     }
 
     /// Answers a call of Envoy. What the future needs it takes with it, and holds it once.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds what it is given twice")]
     fn answer_call(
         self: Arc<Self>,
         mut call: Call,
