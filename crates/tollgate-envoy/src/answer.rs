@@ -4,24 +4,24 @@ mod body;
 #[cfg(test)]
 mod golden;
 mod metadata;
+mod status;
+mod wire;
 
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use prost::Message;
 use prost::bytes::Bytes;
-use prost::encoding::encode_varint;
-use prost::length_delimiter_len;
-use prost_types::Struct;
+use smallvec::SmallVec;
 use tollgate::{CheckError, RuleDecision, Timestamp, Verdict};
 use tollgate_config::EnvoyHeaders;
 
 use self::body::Reason;
+use self::status::Status;
+use self::wire::{Wire, delimited, varint};
 use crate::client_reply::ClientReply;
 use crate::judge::{Judged, restriction};
 use crate::plan::{Plan, Planned, Use};
-use crate::proto::rate_limit_response::{Code, DescriptorStatus};
-use crate::proto::{HeaderValue, RateLimitResponse};
+use crate::proto::RateLimitResponse;
+use crate::proto::rate_limit_response::Code;
 
 /// What one descriptor came to.
 pub(crate) struct Told<'a> {
@@ -30,38 +30,46 @@ pub(crate) struct Told<'a> {
     pub(crate) code: Code,
 }
 
-/// An answer, whose metadata are written already.
+/// An answer: a message of gRPC that is not compressed, with the bytes before it.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    /// The response without its metadata.
-    response: RateLimitResponse,
-    /// A `google.protobuf.Struct`.
-    metadata: Vec<u8>,
-}
+pub(crate) struct Answer(Vec<u8>);
 
-/// The tag of `dynamic_metadata` in a response: its number, and that its length comes first.
-const METADATA: u8 = 6 << 3 | 2;
+/// The tags of the fields of a response.
+const OVERALL_CODE: u8 = varint(1);
+const STATUS: u8 = delimited(2);
+const HEADER: u8 = delimited(3);
+const RAW_BODY: u8 = delimited(5);
+const METADATA: u8 = delimited(6);
+
+/// Those of a header.
+const HEADER_KEY: u8 = delimited(1);
+const HEADER_VALUE: u8 = delimited(2);
+
+/// An answer of this length needs no more room.
+const LEN: usize = 512;
+
+/// The bytes before a message: whether it is compressed, and its length.
+const PREFIX_LEN: usize = 5;
 
 impl Answer {
-    pub(crate) fn into_response(self) -> RateLimitResponse {
-        let metadata = Struct::decode(&self.metadata[..]).ok();
-        debug_assert!(metadata.is_some(), "what was written can be read");
-        RateLimitResponse { dynamic_metadata: metadata, ..self.response }
+    fn new(write: impl FnOnce(&mut Wire)) -> Self {
+        let mut wire = Wire(Vec::with_capacity(LEN));
+        wire.0.extend_from_slice(&[0; PREFIX_LEN]);
+        write(&mut wire);
+        let Wire(mut message) = wire;
+        let len = u32::try_from(message.len() - PREFIX_LEN).unwrap_or(u32::MAX);
+        message[1..PREFIX_LEN].copy_from_slice(&len.to_be_bytes());
+        Self(message)
     }
 
-    /// Writes the answer as a message of gRPC that is not compressed.
+    pub(crate) fn into_response(self) -> RateLimitResponse {
+        let response = RateLimitResponse::decode(&self.0[PREFIX_LEN..]);
+        debug_assert!(response.is_ok(), "what was written can be read");
+        response.unwrap_or_default()
+    }
+
     pub(crate) fn into_message(self) -> Bytes {
-        let Self { response, metadata } = self;
-        let metadata_len = 1 + length_delimiter_len(metadata.len()) + metadata.len();
-        let len = response.encoded_len() + metadata_len;
-        let mut message = Vec::with_capacity(5 + len);
-        message.push(0);
-        message.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
-        response.encode_raw(&mut message);
-        message.push(METADATA);
-        encode_varint(metadata.len() as u64, &mut message);
-        message.extend_from_slice(&metadata);
-        message.into()
+        self.0.into()
     }
 }
 
@@ -74,9 +82,8 @@ pub(crate) fn answer(
     when: EnvoyHeaders,
     now: Timestamp,
 ) -> Answer {
-    let told: Vec<Told<'_>> = plan.descriptors.iter().map(|one| tell(one, plan, judged)).collect();
-    let statuses =
-        plan.descriptors.iter().zip(&told).map(|(planned, told)| status(planned, told)).collect();
+    let descriptors = plan.descriptors.iter();
+    let told: SmallVec<[Told<'_>; 2]> = descriptors.map(|one| tell(one, plan, judged)).collect();
     // Of the descriptors that are over, some may only deny together with others that are not.
     let spoken =
         || told.iter().filter_map(|told| told.spoken.map(|(_, decided)| (told.code, decided)));
@@ -87,7 +94,7 @@ pub(crate) fn answer(
         let enforced = spoken().map(|(_, decided)| decided).filter(|one| !one.rule().is_shadow());
         enforced.min_by(|a, b| restriction(a).cmp(&restriction(b)))
     };
-    let headers = reply.headers(&verdict(judged), judged.is_denied, when, now);
+    let headers = reply.headers(|| verdict(judged), judged.is_denied, when, now);
     let body = || {
         let rules: Vec<&str> = told
             .iter()
@@ -96,17 +103,17 @@ pub(crate) fn answer(
             .collect();
         body::denied(binding.map(|one| one.rule().name()), &rules, reason(plan, &told, binding))
     };
-    let response = RateLimitResponse {
-        overall_code: code(judged.is_denied) as i32,
-        statuses,
-        response_headers_to_add: list(&headers),
-        raw_body: match judged.is_denied {
-            true => reply.body(body).into_bytes().into(),
-            false => Bytes::new(),
-        },
-        ..RateLimitResponse::default()
-    };
-    Answer { response, metadata: metadata::of(domain, plan, judged, &told, binding) }
+    Answer::new(|wire| {
+        wire.varint(OVERALL_CODE, code(judged.is_denied) as u64);
+        for (planned, told) in plan.descriptors.iter().zip(&told) {
+            wire.nested(STATUS, |wire| write_status(wire, planned, plan, told));
+        }
+        write_headers(wire, &headers);
+        if judged.is_denied {
+            wire.some_bytes(RAW_BODY, reply.body(body).as_bytes());
+        }
+        wire.nested(METADATA, |wire| metadata::write(wire, domain, plan, judged, &told, binding));
+    })
 }
 
 /// Returns what the headers speak of: what every part said. Of a request that is let pass, a part
@@ -124,26 +131,24 @@ fn verdict(judged: &Judged) -> Verdict {
 pub(crate) fn refused(domain: &str, plan: &Plan, error: &CheckError, when: EnvoyHeaders) -> Answer {
     let wait = error.retry_after();
     let rule = error.rule().map(tollgate_core::Rule::name);
-    let statuses = plan.descriptors.iter().map(|planned| {
-        let is_it = |used: &&Use| rule.is_none_or(|name| plan.part(used).rule().name() == name);
-        match planned.uses.iter().find(is_it) {
-            Some(used) => DescriptorStatus {
-                code: Code::OverLimit as i32,
-                current_limit: Some(used.reported.clone().into_message()),
-                limit_remaining: 0,
-                duration_until_reset: wait.map(whole_seconds),
-            },
-            None => DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() },
+    let headers = ClientReply::headers_unavailable(wait, when);
+    Answer::new(|wire| {
+        wire.varint(OVERALL_CODE, Code::OverLimit as u64);
+        for planned in &plan.descriptors {
+            let is_it = |used: &&Use| rule.is_none_or(|name| plan.part(used).rule().name() == name);
+            wire.nested(STATUS, |wire| match planned.uses.iter().find(is_it) {
+                Some(used) => {
+                    let status =
+                        Status { limit: Some(plan.reported(used)), remaining: 0, until: wait };
+                    status.write(wire, Code::OverLimit);
+                }
+                None => Status::default().write(wire, Code::Ok),
+            });
         }
-    });
-    let response = RateLimitResponse {
-        overall_code: Code::OverLimit as i32,
-        statuses: statuses.collect(),
-        response_headers_to_add: list(&ClientReply::headers_unavailable(wait, when)),
-        raw_body: body::unavailable(rule, wait).into_bytes().into(),
-        ..RateLimitResponse::default()
-    };
-    Answer { response, metadata: metadata::of_failure(domain, rule, wait) }
+        write_headers(wire, &headers);
+        wire.some_bytes(RAW_BODY, body::unavailable(rule, wait).as_bytes());
+        wire.nested(METADATA, |wire| metadata::write_failure(wire, domain, rule, wait));
+    })
 }
 
 /// Tells why a request is denied whose most restrictive limit is `binding`.
@@ -181,45 +186,32 @@ fn tell<'a>(planned: &'a Planned, plan: &Plan, judged: &'a Judged) -> Told<'a> {
     Told { spoken, code: code(is_over) }
 }
 
-fn status(planned: &Planned, told: &Told<'_>) -> DescriptorStatus {
-    let code = told.code as i32;
-    match told.spoken {
+fn write_status(wire: &mut Wire, planned: &Planned, plan: &Plan, told: &Told<'_>) {
+    let status = match told.spoken {
         Some((used, decided)) => {
             let decision = decided.decision();
             let until = match decision.is_deny() {
                 true => decided.retry_after(),
                 false => Some(decision.reset_after()),
             };
-            DescriptorStatus {
-                code,
-                current_limit: Some(used.reported.clone().into_message()),
-                limit_remaining: decision.remaining(),
-                duration_until_reset: until.map(whole_seconds),
-            }
+            let limit = Some(plan.reported(used));
+            Status { limit, remaining: decision.remaining(), until }
         }
-        None => DescriptorStatus {
-            code,
-            limit_remaining: if planned.unlimited { u32::MAX } else { 0 },
-            ..DescriptorStatus::default()
-        },
-    }
+        None if planned.unlimited => Status { remaining: u32::MAX, ..Status::default() },
+        None => Status::default(),
+    };
+    status.write(wire, told.code);
 }
 
 const fn code(is_over: bool) -> Code {
     if is_over { Code::OverLimit } else { Code::Ok }
 }
 
-/// Rounds up: Envoy cuts fractions off, and a client that obeys would come too early.
-fn whole_seconds(duration: Duration) -> prost_types::Duration {
-    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
-    prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
-}
-
-fn list(headers: &HeaderMap) -> Vec<HeaderValue> {
-    let written = |(name, value): (&HeaderName, &http::HeaderValue)| HeaderValue {
-        key: name.as_str().to_owned(),
-        value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
-        raw_value: Bytes::new(),
-    };
-    headers.iter().map(written).collect()
+fn write_headers(wire: &mut Wire, headers: &HeaderMap) {
+    for (name, value) in headers {
+        wire.nested(HEADER, |wire| {
+            wire.some_bytes(HEADER_KEY, name.as_str().as_bytes());
+            wire.some_bytes(HEADER_VALUE, String::from_utf8_lossy(value.as_bytes()).as_bytes());
+        });
+    }
 }

@@ -27,10 +27,10 @@ impl ClientReply {
         Self { format, denial }
     }
 
-    /// Returns the headers of an answer, of those that `when` asks for.
+    /// Returns the headers of an answer, of those that `when` asks for; only then there need be a verdict.
     pub(crate) fn headers(
         &self,
-        verdict: &Verdict,
+        verdict: impl FnOnce() -> Verdict,
         is_denied: bool,
         when: EnvoyHeaders,
         now: Timestamp,
@@ -54,7 +54,8 @@ impl ClientReply {
             _ => self.format.with_legacy(None).with_draft(None),
         };
         if is_denied || when == EnvoyHeaders::All {
-            format.write_refused_at(verdict, verdict.retry_after(), &mut headers, now);
+            let verdict = verdict();
+            format.write_refused_at(&verdict, verdict.retry_after(), &mut headers, now);
         }
         headers
     }

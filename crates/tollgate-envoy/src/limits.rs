@@ -167,7 +167,7 @@ impl Limit {
                     .with_shadow(descriptor.shadow_mode)
                     .with_failure_policy(limit.on_store_failure);
                 let name = limit.name.clone().unwrap_or_default();
-                let reported = CurrentLimit::new(requests, Some(unit), name);
+                let reported = CurrentLimit::new(requests, unit, name);
                 Amount::Limited { rule: Arc::new(rule), quota, reported }
             }
         };

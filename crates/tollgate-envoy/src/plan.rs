@@ -1,17 +1,19 @@
 //! What a request is charged to: from descriptors to buckets.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tollgate::{CheckError, Part};
-use tollgate_core::{Attributes, Cost, Rule, RuleSet};
+use tollgate_core::{Attributes, Cost, DOMAIN_DEFAULT, Rule, RuleSet};
 
 use crate::key;
 use crate::limits::{Amount, Found, Limit, Limits, applied, rule};
 use crate::mistake::Mistake;
 use crate::name;
 use crate::proto::{RateLimitDescriptor, RateLimitRequest};
-use crate::unit::{CurrentLimit, Override};
+use crate::unit::{CurrentLimit, Override, Reported};
 
 /// What is done to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +36,7 @@ pub(crate) struct Plan {
     /// By [`Group`].
     pub(crate) parts: [Vec<Part>; Group::COUNT],
     /// In the order of the parts.
-    pub(crate) traits: [Vec<Traits>; Group::COUNT],
+    pub(crate) traits: [SmallVec<[Traits; 8]>; Group::COUNT],
     /// In the order of the request.
     pub(crate) descriptors: Vec<Planned>,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Traits {
 /// What one descriptor is charged to.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: SmallVec<[Use; 1]>,
     /// Whether a limit says that everything passes.
     pub(crate) unlimited: bool,
     pub(crate) limit: Option<Arc<Limit>>,
@@ -62,7 +64,8 @@ pub(crate) struct Planned {
 pub(crate) struct Use {
     pub(crate) group: Group,
     pub(crate) index: usize,
-    pub(crate) reported: CurrentLimit,
+    /// What is reported in place of the quota of the part.
+    reported: Option<CurrentLimit>,
 }
 
 impl Plan {
@@ -79,14 +82,21 @@ impl Plan {
     pub(crate) fn part(&self, used: &Use) -> &Part {
         &self.parts[used.group as usize][used.index]
     }
+
+    /// Returns the limit that is reported for a use.
+    pub(crate) fn reported<'p>(&'p self, used: &'p Use) -> Reported<'p> {
+        let by_rule = |part: &'p Part| Reported::of(part.quota(), part.rule().name());
+        used.reported.as_ref().map_or_else(|| by_rule(self.part(used)), CurrentLimit::reported)
+    }
 }
 
-/// Puts plans together.
+/// Puts plans together for the requests of a domain.
 pub(crate) struct Planner<'a> {
-    pub(crate) rules: &'a RuleSet,
-    pub(crate) limits: &'a Limits,
+    /// Nothing if the domain has none.
+    rules: Option<&'a RuleSet>,
+    limits: Option<&'a Limits>,
     /// Whether every part spends on its own.
-    pub(crate) alone: bool,
+    alone: bool,
 }
 
 impl std::fmt::Debug for Limit {
@@ -123,19 +133,31 @@ impl Seen {
     }
 }
 
-impl Planner<'_> {
-    pub(crate) fn plan(&self, request: &RateLimitRequest) -> Result<Plan, Mistake> {
-        let domain = request.domain.as_str();
-        let mut plan = Plan::default();
-        if !self.knows(domain) {
-            plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
+impl<'a> Planner<'a> {
+    pub(crate) fn new(domain: &str, rules: &'a RuleSet, limits: &'a Limits, alone: bool) -> Self {
+        let rules = rules.has_domain(domain).then_some(rules);
+        let limits = limits.has_domain(domain).then_some(limits);
+        Planner { rules, limits, alone }
+    }
+
+    /// Plans a request, whose entries are taken out of it where rules read them.
+    pub(crate) fn plan(&self, request: &mut RateLimitRequest) -> Result<Plan, Mistake> {
+        let count = request.descriptors.len();
+        let mut plan = Plan { descriptors: Vec::with_capacity(count), ..Plan::default() };
+        if !self.knows_domain() {
+            plan.descriptors.resize_with(count, Planned::default);
             return Ok(plan);
         }
         let mut found = self.find(request).into_iter();
         let mut seen = Seen::default();
-        for (index, descriptor) in request.descriptors.iter().enumerate() {
+        let RateLimitRequest { domain, descriptors, hits_addend } = request;
+        for (index, descriptor) in descriptors.iter_mut().enumerate() {
             let found = found.next().flatten();
-            let charge = Hits::of(descriptor, request.hits_addend);
+            let charge = Hits::of(descriptor, *hits_addend);
+            let parts = &mut plan.parts[charge.group as usize];
+            if parts.is_empty() {
+                parts.reserve_exact(count);
+            }
             let mut planned = Planned::default();
             match &descriptor.limit {
                 Some(limit) => {
@@ -158,22 +180,20 @@ impl Planner<'_> {
         Ok(plan)
     }
 
-    /// Tells whether a domain has rules or limits. Requests of one that has none are allowed.
-    pub(crate) fn knows(&self, domain: &str) -> bool {
-        self.rules.has_domain(domain) || self.limits.has_domain(domain)
+    /// Tells whether the domain has rules or limits. Requests of one that has none are allowed.
+    pub(crate) const fn knows_domain(&self) -> bool {
+        self.rules.is_some() || self.limits.is_some()
     }
 
     /// Finds the configured limit of each descriptor, without those that others replace. Nothing if the domain has no limits.
     fn find(&self, request: &RateLimitRequest) -> Vec<Option<Found>> {
-        if !self.limits.has_domain(&request.domain) {
-            return Vec::new();
-        }
+        let Some(limits) = self.limits else { return Vec::new() };
         let mut found: Vec<_> = request
             .descriptors
             .iter()
             .map(|one| match one.limit {
                 Some(_) => None,
-                None => self.limits.find(&request.domain, &one.entries),
+                None => limits.find(&request.domain, &one.entries),
             })
             .collect();
         let replaced: BTreeSet<String> =
@@ -210,7 +230,7 @@ impl Planner<'_> {
         let part = Part::new(applied(&rule, key, limit.quota), &Attributes::new(), hits.cost)?;
         let traits = Traits { quota_mode: false, reported_in_shadow: false };
         let index = self.add(part, traits, hits.group, Merge::Sum, plan, seen);
-        Ok(Use { group: hits.group, index, reported: limit.reported })
+        Ok(Use { group: hits.group, index, reported: Some(limit.reported) })
     }
 
     fn plan_limit(
@@ -229,7 +249,8 @@ impl Planner<'_> {
                 let part = Part::new(applied, &Attributes::new(), hits.cost)?;
                 let traits = Traits { quota_mode: limit.quota_mode, reported_in_shadow: true };
                 let index = self.add(part, traits, hits.group, Merge::Sum, plan, seen);
-                planned.uses.push(Use { group: hits.group, index, reported: reported.clone() });
+                let reported = Some(reported.clone());
+                planned.uses.push(Use { group: hits.group, index, reported });
             }
         }
         planned.limit = Some(limit);
@@ -240,25 +261,25 @@ impl Planner<'_> {
     fn plan_rules(
         &self,
         domain: &str,
-        descriptor: &RateLimitDescriptor,
+        descriptor: &mut RateLimitDescriptor,
         hits: Hits,
         plan: &mut Plan,
         seen: &mut Seen,
         planned: &mut Planned,
     ) -> Result<(), CheckError> {
-        if !self.rules.has_domain(domain) {
-            return Ok(());
+        let Some(rules) = self.rules else { return Ok(()) };
+        let mut attributes = Attributes::new();
+        if domain != DOMAIN_DEFAULT {
+            attributes = attributes.with_domain(domain.to_owned());
         }
-        let mut attributes = Attributes::new().with_domain(domain.to_owned());
-        for entry in descriptor.entries.iter().filter(|entry| !entry.value.is_empty()) {
-            attributes.insert(entry.key.clone(), entry.value.clone());
+        for entry in descriptor.entries.iter_mut().filter(|entry| !entry.value.is_empty()) {
+            attributes.insert(mem::take(&mut entry.key), mem::take(&mut entry.value));
         }
-        for applied in self.rules.charges(&attributes) {
+        for applied in rules.charges(&attributes) {
             let part = Part::new(applied, &attributes, hits.cost)?;
-            let reported = CurrentLimit::of(part.quota(), part.rule().name());
             let traits = Traits { quota_mode: false, reported_in_shadow: false };
             let index = self.add(part, traits, hits.group, Merge::Max, plan, seen);
-            planned.uses.push(Use { group: hits.group, index, reported });
+            planned.uses.push(Use { group: hits.group, index, reported: None });
         }
         Ok(())
     }

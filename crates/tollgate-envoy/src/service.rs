@@ -16,7 +16,7 @@ use crate::live_limits::LiveLimits;
 use crate::mistake::Mistake;
 use crate::observer::{Nobody, Observer};
 use crate::patience::patience;
-use crate::plan::Planner;
+use crate::plan::{Plan, Planner};
 use crate::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use crate::received;
@@ -84,7 +84,7 @@ impl RateLimiter {
         request: &RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
-        Ok(self.decide(request, patience).await?.into_response())
+        Ok(self.decide(&mut request.clone(), patience).await?.into_response())
     }
 
     /// Judges a request as [`should_rate_limit`](Self::should_rate_limit) does, from message to message as gRPC carries
@@ -99,14 +99,14 @@ impl RateLimiter {
         message: &[u8],
         patience: Option<Duration>,
     ) -> Result<Bytes, Status> {
-        let request = received::decode(message)
+        let mut request = received::decode(message)
             .map_err(|error| self.refused(&format!("the message is no request: {error}")))?;
-        Ok(self.decide(&request, patience).await?.into_message())
+        Ok(self.decide(&mut request, patience).await?.into_message())
     }
 
     async fn decide(
         &self,
-        request: &RateLimitRequest,
+        request: &mut RateLimitRequest,
         patience: Option<Duration>,
     ) -> Result<Answer, Status> {
         match self.judge(request, patience).await {
@@ -125,12 +125,9 @@ impl RateLimiter {
         Status::invalid_argument(message)
     }
 
-    async fn judge(
-        &self,
-        request: &RateLimitRequest,
-        patience: Option<Duration>,
-    ) -> Result<Answer, Mistake> {
-        let Shared { limiter, limits, config, reply, observer } = self.shared.as_ref();
+    /// Finds out what a request is charged to.
+    fn plan(&self, request: &mut RateLimitRequest) -> Result<Plan, Mistake> {
+        let Shared { limiter, limits, config, observer, .. } = self.shared.as_ref();
         if request.domain.is_empty() {
             return Err(Mistake::no_domain());
         }
@@ -148,8 +145,8 @@ impl RateLimiter {
             }
         }
         let (rules, limits) = (limiter.rules(), limits.load());
-        let planner = Planner { rules: &rules, limits: &limits, alone: config.spend_on_denial };
-        if !planner.knows(&request.domain) {
+        let planner = Planner::new(&request.domain, &rules, &limits, config.spend_on_denial);
+        if !planner.knows_domain() {
             observer.unknown_domain(&request.domain);
         }
         let plan = planner.plan(request)?;
@@ -157,6 +154,16 @@ impl RateLimiter {
         if most > Charge::COUNT_MAX {
             return Err(Mistake::too_many_buckets(most));
         }
+        Ok(plan)
+    }
+
+    async fn judge(
+        &self,
+        request: &mut RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<Answer, Mistake> {
+        let Shared { limiter, config, reply, observer, .. } = self.shared.as_ref();
+        let plan = self.plan(request)?;
         let judge = Judge {
             limiter,
             observer: observer.as_ref(),
@@ -189,7 +196,8 @@ impl RateLimitService for RateLimiter {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let timeout = request.metadata().get("grpc-timeout");
         let patience = timeout.and_then(|timeout| patience(timeout.to_str().ok()?));
-        Self::should_rate_limit(self, request.get_ref(), patience).await.map(Response::new)
+        let answer = self.decide(&mut request.into_inner(), patience).await?;
+        Ok(Response::new(answer.into_response()))
     }
 }
 

@@ -3,39 +3,59 @@
 use tollgate_config::EnvoyUnit;
 use tollgate_core::{Quota, Rate};
 
-use crate::proto::rate_limit_response::RateLimit;
 use crate::proto::rate_limit_response::rate_limit::Unit;
 use crate::proto::{RateLimitUnit, rate_limit_descriptor::RateLimitOverride};
 
-/// A limit as it is reported.
+/// A limit as it is reported, if it is not a rule of the configuration file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CurrentLimit(RateLimit);
+pub(crate) struct CurrentLimit {
+    requests_per_unit: u32,
+    unit: Unit,
+    name: String,
+}
+
+/// A limit as it is reported.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reported<'a> {
+    pub(crate) requests_per_unit: u32,
+    pub(crate) unit: Unit,
+    pub(crate) name: &'a str,
+}
 
 impl CurrentLimit {
-    pub(crate) fn new(requests_per_unit: u32, unit: Option<EnvoyUnit>, name: String) -> Self {
-        let unit = unit.map_or(Unit::Unknown, |unit| match unit {
-            EnvoyUnit::Second => Unit::Second,
-            EnvoyUnit::Minute => Unit::Minute,
-            EnvoyUnit::Hour => Unit::Hour,
-            EnvoyUnit::Day => Unit::Day,
-            EnvoyUnit::Week => Unit::Week,
-            EnvoyUnit::Month => Unit::Month,
-            EnvoyUnit::Year => Unit::Year,
-        });
-        Self(RateLimit { name, requests_per_unit, unit: unit as i32 })
+    pub(crate) fn new(requests_per_unit: u32, unit: EnvoyUnit, name: String) -> Self {
+        Self { requests_per_unit, unit: named(Some(unit)), name }
     }
 
+    pub(crate) fn reported(&self) -> Reported<'_> {
+        let Self { requests_per_unit, unit, name } = self;
+        Reported { requests_per_unit: *requests_per_unit, unit: *unit, name }
+    }
+}
+
+impl<'a> Reported<'a> {
     /// Reports the rate of a rule's quota. A period that is no unit has none: how long it is stands
     /// in no field.
-    pub(crate) fn of(quota: Option<Quota>, name: &str) -> Self {
-        let Some(quota) = quota else { return Self::new(0, None, name.to_owned()) };
-        let units = u32::try_from(quota.rate().units()).unwrap_or(u32::MAX);
-        Self::new(units, EnvoyUnit::of(quota.rate().period()), name.to_owned())
+    pub(crate) fn of(quota: Option<Quota>, name: &'a str) -> Self {
+        let Some(quota) = quota else {
+            return Self { requests_per_unit: 0, unit: Unit::Unknown, name };
+        };
+        let requests_per_unit = u32::try_from(quota.rate().units()).unwrap_or(u32::MAX);
+        let unit = named(EnvoyUnit::of(quota.rate().period()));
+        Self { requests_per_unit, unit, name }
     }
+}
 
-    pub(crate) fn into_message(self) -> RateLimit {
-        self.0
-    }
+fn named(unit: Option<EnvoyUnit>) -> Unit {
+    unit.map_or(Unit::Unknown, |unit| match unit {
+        EnvoyUnit::Second => Unit::Second,
+        EnvoyUnit::Minute => Unit::Minute,
+        EnvoyUnit::Hour => Unit::Hour,
+        EnvoyUnit::Day => Unit::Day,
+        EnvoyUnit::Week => Unit::Week,
+        EnvoyUnit::Month => Unit::Month,
+        EnvoyUnit::Year => Unit::Year,
+    })
 }
 
 /// A limit that came with a request.
@@ -61,7 +81,7 @@ impl Override {
         // What no quota can hold is far above what one bucket is ever asked for. The answer tells
         // what is counted in its place.
         let requests = limit.requests_per_unit.min(most(unit));
-        let reported = CurrentLimit::new(requests, Some(unit), String::new());
+        let reported = CurrentLimit::new(requests, unit, String::new());
         let quota = Rate::new(requests.into(), unit.period()).and_then(Quota::fixed_window).ok();
         Some(Self { unit, quota, reported })
     }
@@ -91,8 +111,8 @@ mod tests {
             ("3/90s", 3, Unit::Unknown),
         ] {
             let quota = Quota::from_rate(rate.parse().unwrap()).unwrap();
-            let reported = CurrentLimit::of(Some(quota), "a").into_message();
-            assert_eq!((reported.requests_per_unit, reported.unit()), (units, unit), "{rate}");
+            let reported = Reported::of(Some(quota), "a");
+            assert_eq!((reported.requests_per_unit, reported.unit), (units, unit), "{rate}");
         }
     }
 
@@ -103,7 +123,7 @@ mod tests {
                 let limit = RateLimitOverride { requests_per_unit, unit };
                 let read = Override::read(&limit).unwrap();
                 let counted = read.quota.map(|quota| quota.rate().units());
-                let reported = read.reported.into_message().requests_per_unit;
+                let reported = read.reported.reported().requests_per_unit;
                 assert_eq!(counted, Some(reported.into()), "{limit:?}");
                 let most = if unit == 1 { 1_000_000_000 } else { 2_147_483_647 };
                 assert_eq!(reported, requests_per_unit.min(most), "{limit:?}");

@@ -18,6 +18,8 @@ use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use futures_util::future::{self, ready};
 use http::{Request, Response, StatusCode};
 use http_body_util::Either;
 use hyper::body::Incoming;
@@ -282,17 +284,20 @@ impl<S: Service> Connection<S> {
         let watched = Arc::clone(&pulse);
         let service = service_fn(move |request: Request<Incoming>| {
             let in_flight = watched.begin((bounds.awaits_others)(request.uri().path()));
+            // A future is held once, and not moved about in others that hold it twice.
             let answering = match refusal(&request, &bounds, &in_flight) {
-                Some(refusal) => Err(refusal),
-                None => Ok(service(request, peer)),
+                Some(refusal) => {
+                    let refused = refusal.into_response().map(Either::Right);
+                    future::Either::Right(ready(refused))
+                }
+                None => {
+                    let answered = service(request, peer);
+                    future::Either::Left(answered.map(|answer| answer.map(Either::Left)))
+                }
             };
-            async move {
-                let response = match answering {
-                    Ok(answering) => answering.await.map(Either::Left),
-                    Err(refusal) => refusal.into_response().map(Either::Right),
-                };
+            answering.map(move |response| {
                 Ok::<_, Infallible>(response.map(|body| Counted::new(body, in_flight)))
-            }
+            })
         });
         let io = TokioIo::new(Heard::new(stream, Arc::clone(&pulse)));
         let streams = Streams::default();

@@ -1,7 +1,10 @@
 //! What the handlers of both listeners share.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -113,12 +116,28 @@ impl App {
     ) -> Result<Verdict, CheckError> {
         self.hint(attributes);
         let start = Instant::now();
-        // Boxed, since it has some kilobytes and what holds it is moved several times.
-        let checked = Box::pin(self.limiter.check_n(attributes, cost)).await;
+        let check = || self.limiter.check_n(attributes, cost);
+        let checked = match self.at_once(check) {
+            Some(checked) => checked,
+            // Boxed, since it has some kilobytes and what holds it is moved several times.
+            None => Box::pin(check()).await,
+        };
         self.metrics.observe(checked.as_ref(), start.elapsed());
         self.count_decisions(checked.as_ref());
         self.note_denials(attributes, checked.as_ref());
         checked
+    }
+
+    /// Asks a store in this process, which answers at once: what is asked then needs no place of its own
+    /// to be kept in. `None` without having asked if there is a way to the store.
+    pub(crate) fn at_once<F: Future>(&self, ask: impl FnOnce() -> F) -> Option<F::Output> {
+        self.backend.memory()?;
+        let polled = pin!(ask()).poll(&mut Context::from_waker(Waker::noop()));
+        debug_assert!(polled.is_ready(), "memory answers at once");
+        match polled {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
     }
 
     /// Acquires and counts.

@@ -1,15 +1,14 @@
 //! How the body of a request is received.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::http::Version;
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
-use http_body_util::BodyExt;
 use tokio::time::timeout;
 
 use crate::arriving::{Arriving, Share};
@@ -27,7 +26,7 @@ pub(crate) enum Lost {
 /// Receives a body of at most `len_max` bytes within `limit`. One that does not come with its head has to
 /// find room among those that are `arriving`, with `held_len` bytes that are held meanwhile.
 pub(crate) async fn receive(
-    mut body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    body: &mut (impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin),
     len_max: usize,
     limit: Duration,
     version: Version,
@@ -39,13 +38,15 @@ pub(crate) async fn receive(
         return Err(Lost::TooLarge);
     }
     let mut collected = Collected::default();
-    if let Some(early) = early(collected.collect(&mut body, len_max, None)).await {
+    if let Some(early) = early(|cx| collected.poll(cx, body, len_max, None)).await {
         early?;
         return Ok(collected.into_bytes());
     }
     let held_len = held_len() + collected.len();
     let mut share = arriving.begin(version, held_len).ok_or(Lost::NoRoom)?;
-    match timeout(limit, collected.collect(&mut body, len_max, Some(&mut share))).await {
+    let rest = poll_fn(|cx| collected.poll(cx, body, len_max, Some(&mut share)));
+    // Boxed, since it is rare and would make the future of every request larger.
+    match Box::pin(timeout(limit, rest)).await {
         Ok(Ok(())) => Ok(collected.into_bytes()),
         Ok(Err(lost)) => Err(lost),
         Err(_) => Err(Lost::TooSlow),
@@ -68,29 +69,26 @@ impl Collected {
         if self.all.is_empty() { self.first } else { self.all.into() }
     }
 
-    /// Takes in what comes, until the end.
-    ///
-    /// # Cancel safety
-    ///
-    /// What has come stays, and the rest can be collected later.
-    async fn collect(
+    /// Takes in what comes, until the end. What has come stays.
+    fn poll(
         &mut self,
+        cx: &mut Context<'_>,
         body: &mut (impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin),
         len_max: usize,
         mut share: Option<&mut Share>,
-    ) -> Result<(), Lost> {
+    ) -> Poll<Result<(), Lost>> {
         while !body.is_end_stream()
-            && let Some(frame) = body.frame().await
+            && let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx))
         {
             let frame = frame.map_err(|_| Lost::BrokenOff)?;
             let Ok(piece) = frame.into_data() else { continue };
             if self.len() + piece.len() > len_max {
-                return Err(Lost::TooLarge);
+                return Poll::Ready(Err(Lost::TooLarge));
             }
             if let Some(share) = &mut share
                 && !share.grow(piece.len())
             {
-                return Err(Lost::NoRoom);
+                return Poll::Ready(Err(Lost::NoRoom));
             }
             if self.first.is_empty() {
                 self.first = piece;
@@ -101,16 +99,15 @@ impl Collected {
             }
             self.all.extend_from_slice(&piece);
         }
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 }
 
-/// Waits for a future until it has been polled for a second time, before which its connection has been
-/// read. A timer takes a lock when it is set and when it is not needed any more, so none is set before.
-async fn early<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+/// Waits until what is polled is done or has been polled for a second time, before which its connection has
+/// been read. A timer takes a lock when it is set and when it is not needed any more, so none is set before.
+fn early<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> impl Future<Output = Option<T>> {
     let mut is_first = true;
-    poll_fn(|cx| match future.as_mut().poll(cx) {
+    poll_fn(move |cx| match poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if is_first => {
             is_first = false;
@@ -119,7 +116,6 @@ async fn early<F: Future>(future: F) -> Option<F::Output> {
         }
         Poll::Pending => Poll::Ready(None),
     })
-    .await
 }
 
 #[cfg(test)]
@@ -137,8 +133,8 @@ mod tests {
         Body::from_stream(stream::iter(pieces))
     }
 
-    async fn taken(body: Body) -> Result<Bytes, Lost> {
-        receive(body, 4, LIMIT, Version::HTTP_2, &Arc::default(), || 0).await
+    async fn taken(mut body: Body) -> Result<Bytes, Lost> {
+        receive(&mut body, 4, LIMIT, Version::HTTP_2, &Arc::default(), || 0).await
     }
 
     #[tokio::test]
@@ -172,10 +168,13 @@ mod tests {
     async fn a_body_that_does_not_come_with_its_head_needs_room() {
         let begun = || stream::iter([std::io::Result::Ok("{")]).chain(stream::pending());
         let full = Arc::new(Arriving::new(0));
-        let body = Body::from_stream(begun());
-        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &full, || 0).await, Err(Lost::NoRoom));
+        let mut body = Body::from_stream(begun());
         assert_eq!(
-            receive(pieces(&["{", "}"]), 4, LIMIT, Version::HTTP_2, &full, || 0).await,
+            receive(&mut body, 4, LIMIT, Version::HTTP_2, &full, || 0).await,
+            Err(Lost::NoRoom)
+        );
+        assert_eq!(
+            receive(&mut pieces(&["{", "}"]), 4, LIMIT, Version::HTTP_2, &full, || 0).await,
             Ok("{}".into())
         );
 
@@ -185,9 +184,15 @@ mod tests {
             tokio::time::sleep(LIMIT / 10).await;
             std::io::Result::Ok(piece)
         });
-        let body = Body::from_stream(Box::pin(dripping));
-        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &some, || 7).await, Err(Lost::NoRoom));
-        let body = Body::from_stream(begun());
-        assert_eq!(receive(body, 4, LIMIT, Version::HTTP_2, &some, || 9).await, Err(Lost::TooSlow));
+        let mut body = Body::from_stream(Box::pin(dripping));
+        assert_eq!(
+            receive(&mut body, 4, LIMIT, Version::HTTP_2, &some, || 7).await,
+            Err(Lost::NoRoom)
+        );
+        let mut body = Body::from_stream(begun());
+        assert_eq!(
+            receive(&mut body, 4, LIMIT, Version::HTTP_2, &some, || 9).await,
+            Err(Lost::TooSlow)
+        );
     }
 }

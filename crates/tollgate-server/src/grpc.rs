@@ -1,6 +1,7 @@
 //! The listener for Envoy.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,9 +10,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
+use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::{BoxError, Router};
+use futures_util::future;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Frame, Incoming};
 use tokio::time::timeout;
@@ -68,9 +71,13 @@ pub(crate) async fn service(app: &Arc<App>, limiter: RateLimiter) -> (impl Servi
         router: routes.prepare().into_axum_router(),
         others: Arc::new(Arriving::new(OTHERS_BYTES_MAX)),
     });
-    let service = move |request, peer| {
+    let service = move |request: Request<Incoming>, peer| {
         let grpc = Arc::clone(&grpc);
-        async move { grpc.answer(request, peer).await }
+        if request.uri().path() == RateLimiter::PATH && grpc.app.tracer.is_none() {
+            return future::Either::Left(grpc.answer_call(Call::new(request), peer));
+        }
+        // Boxed, so that a call is not moved about with room for it.
+        future::Either::Right(Box::pin(async move { grpc.answer(request, peer).await }))
     };
     (service, health)
 }
@@ -90,36 +97,51 @@ struct Grpc {
 type Answer = Either<Reply, Body>;
 
 impl Grpc {
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
+    /// Answers all but calls that are not traced.
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<Answer> {
+        if request.uri().path() == RateLimiter::PATH {
+            let span = self.app.tracer.as_ref().and_then(|tracer| tracer.grpc(request.headers()));
+            let answering = self.answer_call(Call::new(request), peer);
+            return match span {
+                None => answering.await,
+                Some(span) => span.answer(answering).await,
+            };
+        }
         let _in_flight = self.app.metrics.begin(Listener::Grpc);
-        let span = match &self.app.tracer {
-            Some(tracer) if request.uri().path() == RateLimiter::PATH => {
-                tracer.grpc(request.headers())
+        if request.uri().path() == HEALTH_CHECK {
+            return self.check_health(request, peer).await.map(Either::Right);
+        }
+        self.route_other(request, peer).await.map(Either::Right)
+    }
+
+    /// Answers a call of Envoy. What the future needs it takes with it, and holds it once.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds what it is given twice")]
+    fn answer_call(
+        self: Arc<Self>,
+        mut call: Call,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response<Answer>> + Send + 'static {
+        async move {
+            let _in_flight = self.app.metrics.begin(Listener::Grpc);
+            match self.judge(&mut call).await {
+                Ok(response) => response,
+                Err(body) => {
+                    let request = Request::from_parts(*call.head, Full::new(body));
+                    Box::pin(self.route(request, peer)).await.map(Either::Right)
+                }
             }
-            _ => None,
-        };
-        let answering = self.judge(request, peer);
-        match span {
-            None => answering.await,
-            Some(span) => Box::pin(span.answer(answering)).await,
         }
     }
 
-    async fn judge(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
-        if request.uri().path() != RateLimiter::PATH {
-            if request.uri().path() == HEALTH_CHECK {
-                return Box::pin(self.check_health(request, peer)).await.map(Either::Right);
-            }
-            // Boxed, so that a call is not moved about with room for it.
-            return Box::pin(self.route_other(request, peer)).await.map(Either::Right);
-        }
-        let is_plain = is_plain_call(&request);
-        let patience = request.headers().get("grpc-timeout");
-        let patience =
-            patience.and_then(|timeout| tollgate_envoy::patience(timeout.to_str().ok()?));
-        let (head, body) = request.into_parts();
+    /// Judges a call, or gives back the body of one that is not plain.
+    async fn judge(&self, call: &mut Call) -> Result<Response<Answer>, Bytes> {
+        let head = &call.head;
         let received = receive(
-            body,
+            &mut call.body,
             self.request_len_max + PREFIX_LEN,
             REQUEST_TIMEOUT,
             head.version,
@@ -131,27 +153,30 @@ impl Grpc {
             Err(lost) => {
                 let status = self.refused(lost);
                 self.note_refused(lost, &status);
-                return status.into_http().map(Either::Right);
+                return Ok(status.into_http().map(Either::Right));
             }
         };
-        let Some(message) = message(&body).filter(|_| is_plain) else {
-            let request = Request::from_parts(head, Full::new(body));
-            return Box::pin(self.route(request, peer)).await.map(Either::Right);
+        let (is_plain, patience) = said(&call.head);
+        let Some(message) = message(&body).filter(|_| is_plain) else { return Err(body) };
+        let answer = || self.limiter.answer(message, patience);
+        let answered = match self.app.at_once(answer) {
+            Some(answered) => answered,
+            // Boxed, since it has some kilobytes and what holds it is moved several times.
+            None => Box::pin(answer()).await,
         };
-        // Boxed, since it has some kilobytes and what holds it is moved several times.
-        match Box::pin(self.limiter.answer(message, patience)).await {
+        Ok(match answered {
             Ok(answer) => replied(answer),
             Err(status) => status.into_http().map(Either::Right),
-        }
+        })
     }
 
     /// Answers a health check, which does not last, whatever others do that may.
     async fn check_health(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         let (version, arriving) = (head.version, &self.app.arriving);
         let held_len = || header_bytes(&head.headers);
         let received =
-            receive(body, OTHER_LEN_MAX, REQUEST_TIMEOUT, version, arriving, held_len).await;
+            receive(&mut body, OTHER_LEN_MAX, REQUEST_TIMEOUT, version, arriving, held_len).await;
         match received {
             Ok(body) => self.route(Request::from_parts(head, Full::new(body)), peer).await,
             Err(lost) => self.refused(lost).into_http(),
@@ -222,16 +247,41 @@ fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// Tells whether a call is as Envoy makes it, and nothing is compressed.
-fn is_plain_call(request: &Request<Incoming>) -> bool {
-    let headers = request.headers();
-    let is_protobuf = headers.get(CONTENT_TYPE).is_some_and(|content_type| {
+/// A call of Envoy that has not been read.
+struct Call {
+    /// Boxed, since it is moved several times on its way.
+    head: Box<Parts>,
+    body: Incoming,
+}
+
+impl Call {
+    fn new(request: Request<Incoming>) -> Self {
+        let (head, body) = request.into_parts();
+        Self { head: Box::new(head), body }
+    }
+}
+
+/// Tells whether a call is as Envoy makes it, and nothing is compressed; and how long the store may take.
+fn said(head: &Parts) -> (bool, Option<Duration>) {
+    let (mut content_type, mut timeout, mut is_compressed) = (None, None, false);
+    // A look at each is less than looking for three. Of several with one name the first counts.
+    for (name, value) in &head.headers {
+        match name.as_str() {
+            "content-type" => content_type = content_type.or(Some(value)),
+            "grpc-timeout" => timeout = timeout.or(Some(value)),
+            "grpc-encoding" => is_compressed = true,
+            _ => {}
+        }
+    }
+    let is_protobuf = content_type.is_some_and(|content_type| {
         matches!(content_type.as_bytes(), b"application/grpc" | b"application/grpc+proto")
     });
-    request.method() == Method::POST
-        && request.version() == Version::HTTP_2
+    let is_plain = head.method == Method::POST
+        && head.version == Version::HTTP_2
         && is_protobuf
-        && !headers.contains_key("grpc-encoding")
+        && !is_compressed;
+    let patience = timeout.and_then(|timeout| tollgate_envoy::patience(timeout.to_str().ok()?));
+    (is_plain, patience)
 }
 
 /// Returns the message of a body, if that is one message that is not compressed.
@@ -243,7 +293,10 @@ fn message(body: &[u8]) -> Option<&[u8]> {
 
 fn replied(message: Bytes) -> Response<Answer> {
     let mut response = Response::new(Either::Left(Reply::Message(message)));
-    response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    // With room for the date.
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    *response.headers_mut() = headers;
     response
 }
 

@@ -8,21 +8,22 @@ mod problem;
 mod request;
 mod reserve;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::{Method, Request, StatusCode, Uri};
 use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
+use futures_util::future::Either;
 use hyper::body::Incoming;
 
 use crate::accept::{Service, route};
 use crate::app::App;
 use crate::metrics::Listener;
 
+use self::api::Check;
 pub(crate) use self::exchange::receive;
 pub(crate) use self::problem::Problem;
 
@@ -44,11 +45,16 @@ const ALL: [(&str, &str); 11] =
 
 pub(crate) fn service(app: &Arc<App>) -> impl Service {
     let (app, router) = (Arc::clone(app), router(app));
-    move |request, peer| {
+    move |request: Request<Incoming>, peer| {
+        let app = Arc::clone(&app);
         // What is asked all the time does not go through the router.
         let is_check = request.method() == Method::POST && request.uri().path() == CHECK.0;
+        if is_check && app.tracer.is_none() {
+            return Either::Left(check(app, request));
+        }
         let router = if is_check { None } else { Some(router.clone()) };
-        answer(Arc::clone(&app), router, request, peer)
+        // Boxed, so that a check is not moved about with room for it.
+        Either::Right(Box::pin(answer(app, router, request, peer)))
     }
 }
 
@@ -59,7 +65,7 @@ pub(crate) fn awaits_others(path: &str) -> bool {
 
 fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route(CHECK.0, post(api::check::<Body>))
+        .route(CHECK.0, post(api::check))
         .route(PEEK.0, post(api::peek))
         .route(ACQUIRE.0, post(acquire::acquire))
         .route(RENEW.0, post(acquire::renew))
@@ -73,6 +79,17 @@ fn router(app: &Arc<App>) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(app))
+}
+
+/// Answers a check that is not traced, and counts it.
+fn check(app: Arc<App>, request: Request<Incoming>) -> impl Future<Output = Response> {
+    let mut check = Check::new(request);
+    async move {
+        let _in_flight = app.metrics.begin(Listener::Http);
+        let response = check.answer(&app).await.into_response();
+        app.metrics.count_request(CHECK.1, response.status());
+        response
+    }
 }
 
 /// Answers a request by a router, or by a check if there is none, and counts it.
@@ -94,9 +111,8 @@ async fn answer(
     };
     let answering = async {
         match router {
-            None => api::check(State(Arc::clone(&app)), request).await.into_response(),
-            // Boxed, so that a check is not moved about with room for it.
-            Some(router) => Box::pin(route(router, request, peer)).await,
+            None => Check::new(request).answer(&app).await.into_response(),
+            Some(router) => route(router, request, peer).await,
         }
     };
     let response = match span {

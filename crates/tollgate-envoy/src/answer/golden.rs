@@ -58,12 +58,12 @@ async fn written(reply: &ClientReply, when: EnvoyHeaders) -> String {
     let limiter = Limiter::builder().clock(clock).build().unwrap();
     let (rules, limits) =
         (limiter.rules(), Limits::new(&EnvoyLimits::parse(LIMITS, "shop.yaml").unwrap()));
-    let planner = Planner { rules: &rules, limits: &limits, alone: false };
+    let planner = Planner::new("shop", &rules, &limits, false);
     let observer = &Nobody;
     let judge = Judge { limiter: &limiter, observer, spend_on_denial: false, patience: None };
     let mut text = String::new();
     for (name, keys, hits) in REQUESTS {
-        let plan = planner.plan(&request(keys, hits)).unwrap();
+        let plan = planner.plan(&mut request(keys, hits)).unwrap();
         let judged = judge.judge(&plan).await.unwrap();
         let response = answer("shop", &plan, &judged, reply, when, NOW).into_response();
         text.push_str(&format!("# {name}\n"));

@@ -2,40 +2,46 @@
 //!
 //! It is most of an answer, so it is written as it goes over the wire, without a message in between.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use prost::Message;
-use prost::encoding::encode_varint;
+use prost::{Message, length_delimiter_len};
 use prost_types::Struct;
 use prost_types::value::Kind;
 use tollgate::{Mode, RuleDecision};
 
 use super::Told;
+use super::wire::{Wire, delimited, double, varint};
 use crate::judge::Judged;
 use crate::plan::Plan;
 use crate::proto::rate_limit_response::Code;
 
-/// A `google.protobuf.Struct` of this length needs no more room.
-const LEN: usize = 512;
-
-/// Tells of a request, and of each of its descriptors. `binding` is the most restrictive limit.
-pub(super) fn of(
+/// Writes the fields of a `google.protobuf.Struct` that tells of a request, and of each of its descriptors.
+/// `binding` is the most restrictive limit.
+pub(super) fn write(
+    wire: &mut Wire,
     domain: &str,
     plan: &Plan,
     judged: &Judged,
     told: &[Told<'_>],
     binding: Option<&RuleDecision>,
-) -> Vec<u8> {
-    let mut fields = Fields(Vec::with_capacity(LEN));
+) {
+    let mut fields = Fields(wire);
     fields.head(domain, !judged.is_denied);
+    let mut written = 0..0;
     match binding {
-        Some(binding) => fields.decision(binding),
+        Some(binding) => written = fields.decision(binding),
         None => fields.text("mode", Mode::Unlimited.as_str()),
     }
     fields.list("descriptors", told, |fields, told| {
         fields.flag("allowed", told.code != Code::OverLimit);
         if let Some((_, decided)) = told.spoken {
-            fields.decision(decided);
+            // As a rule it is this descriptor that binds, of which all has been written.
+            if binding.is_some_and(|binding| std::ptr::eq(binding, decided)) {
+                fields.0.0.extend_from_within(written.clone());
+            } else {
+                fields.decision(decided);
+            }
             fields.flag("shadow", decided.rule().is_shadow());
         }
     });
@@ -47,12 +53,16 @@ pub(super) fn of(
     if !metadata.fields.is_empty() {
         fields.structure("metadata", &metadata);
     }
-    fields.0
 }
 
-/// Tells of a request that `rule` refuses because the store does not answer.
-pub(super) fn of_failure(domain: &str, rule: Option<&str>, wait: Option<Duration>) -> Vec<u8> {
-    let mut fields = Fields(Vec::with_capacity(LEN));
+/// Writes the same of a request that `rule` refuses because the store does not answer.
+pub(super) fn write_failure(
+    wire: &mut Wire,
+    domain: &str,
+    rule: Option<&str>,
+    wait: Option<Duration>,
+) {
+    let mut fields = Fields(wire);
     fields.head(domain, false);
     fields.text("mode", Mode::Closed.as_str());
     if let Some(rule) = rule {
@@ -61,30 +71,31 @@ pub(super) fn of_failure(domain: &str, rule: Option<&str>, wait: Option<Duration
     if let Some(wait) = wait {
         fields.micros("retry_after_us", wait);
     }
-    fields.0
 }
 
-/// The tags of the fields of `google.protobuf.Struct` and of what it holds: a number and a kind.
-const ENTRY: u8 = 1 << 3 | 2;
-const NAME: u8 = 1 << 3 | 2;
-const VALUE: u8 = 2 << 3 | 2;
-const NUMBER: u8 = 2 << 3 | 1;
-const TEXT: u8 = 3 << 3 | 2;
-const FLAG: u8 = 4 << 3;
-const STRUCTURE: u8 = 5 << 3 | 2;
-const LIST: u8 = 6 << 3 | 2;
-const ITEM: u8 = 1 << 3 | 2;
+/// The tags of the fields of `google.protobuf.Struct` and of what it holds.
+const ENTRY: u8 = delimited(1);
+const NAME: u8 = delimited(1);
+const VALUE: u8 = delimited(2);
+const NUMBER: u8 = double(2);
+const TEXT: u8 = delimited(3);
+const FLAG: u8 = varint(4);
+const STRUCTURE: u8 = delimited(5);
+const LIST: u8 = delimited(6);
+const ITEM: u8 = delimited(1);
 
 /// Named values, written as the fields of a `google.protobuf.Struct`.
-struct Fields(Vec<u8>);
+struct Fields<'a>(&'a mut Wire);
 
-impl Fields {
+impl Fields<'_> {
     fn head(&mut self, domain: &str, allowed: bool) {
         self.text("domain", domain);
         self.flag("allowed", allowed);
     }
 
-    fn decision(&mut self, decided: &RuleDecision) {
+    /// Writes what a limit said, and tells where.
+    fn decision(&mut self, decided: &RuleDecision) -> Range<usize> {
+        let start = self.0.0.len();
         let decision = decided.decision();
         self.text("rule", decided.rule().name());
         self.text("mode", decided.mode().as_str());
@@ -97,17 +108,17 @@ impl Fields {
         if !decision.delay().is_zero() {
             self.micros("delay_us", decision.delay());
         }
+        start..self.0.0.len()
     }
 
     fn text(&mut self, name: &str, text: &str) {
-        self.entry(name, |fields| fields.bytes(TEXT, text.as_bytes()));
+        self.delimited(name, TEXT, text.as_bytes());
     }
 
     fn number(&mut self, name: &str, number: f64) {
-        self.entry(name, |fields| {
-            fields.0.push(NUMBER);
-            fields.0.extend_from_slice(&number.to_le_bytes());
-        });
+        self.begin(name, 9);
+        self.0.0.push(NUMBER);
+        self.0.0.extend_from_slice(&number.to_le_bytes());
     }
 
     /// Microseconds of up to 285 years are exact in a double.
@@ -116,53 +127,44 @@ impl Fields {
     }
 
     fn flag(&mut self, name: &str, flag: bool) {
-        self.entry(name, |fields| fields.0.extend_from_slice(&[FLAG, flag.into()]));
+        self.begin(name, 2);
+        self.0.0.extend_from_slice(&[FLAG, flag.into()]);
     }
 
     fn structure(&mut self, name: &str, structure: &Struct) {
-        self.entry(name, |fields| fields.bytes(STRUCTURE, &structure.encode_to_vec()));
+        self.delimited(name, STRUCTURE, &structure.encode_to_vec());
     }
 
     /// Writes a list of structures, each with what `write` writes into it.
-    fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&mut Self, &T)) {
-        self.entry(name, |fields| {
-            fields.nested(LIST, |fields| {
-                for item in items {
-                    fields.nested(ITEM, |fields| {
-                        fields.nested(STRUCTURE, |fields| write(fields, item));
-                    });
-                }
+    fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&mut Fields<'_>, &T)) {
+        self.0.nested(ENTRY, |wire| {
+            wire.bytes(NAME, name.as_bytes());
+            wire.nested(VALUE, |wire| {
+                wire.nested(LIST, |wire| {
+                    for item in items {
+                        wire.nested(ITEM, |wire| {
+                            wire.nested(STRUCTURE, |wire| write(&mut Fields(wire), item));
+                        });
+                    }
+                });
             });
         });
     }
 
-    fn entry(&mut self, name: &str, write_value: impl FnOnce(&mut Self)) {
-        self.nested(ENTRY, |fields| {
-            fields.bytes(NAME, name.as_bytes());
-            fields.nested(VALUE, write_value);
-        });
+    fn delimited(&mut self, name: &str, tag: u8, bytes: &[u8]) {
+        self.begin(name, 1 + length_delimiter_len(bytes.len()) + bytes.len());
+        self.0.bytes(tag, bytes);
     }
 
-    fn bytes(&mut self, tag: u8, bytes: &[u8]) {
-        self.0.push(tag);
-        encode_varint(bytes.len() as u64, &mut self.0);
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// Writes a message whose length is known once it is there.
-    fn nested(&mut self, tag: u8, write: impl FnOnce(&mut Self)) {
-        self.0.extend_from_slice(&[tag, 0]);
-        let start = self.0.len();
-        write(self);
-        let len = self.0.len() - start;
-        match u8::try_from(len) {
-            Ok(short @ ..0x80) => self.0[start - 1] = short,
-            _ => {
-                let mut prefix = Vec::new();
-                encode_varint(len as u64, &mut prefix);
-                self.0.splice(start - 1..start, prefix);
-            }
-        }
+    /// Writes all of an entry that stands before its value, which has so many bytes.
+    fn begin(&mut self, name: &str, value_len: usize) {
+        let name_len = 1 + length_delimiter_len(name.len()) + name.len();
+        let len = name_len + 1 + length_delimiter_len(value_len) + value_len;
+        self.0.0.push(ENTRY);
+        self.0.number(len as u64);
+        self.0.bytes(NAME, name.as_bytes());
+        self.0.0.push(VALUE);
+        self.0.number(value_len as u64);
     }
 }
 
@@ -192,7 +194,8 @@ mod tests {
     fn what_is_written_is_read_as_a_structure_however_long_it_is() {
         for len in [0, 1, 100, 127, 128, 200, 16_383, 16_384, 70_000] {
             let text = "x".repeat(len);
-            let mut fields = Fields(Vec::new());
+            let mut wire = Wire(Vec::new());
+            let mut fields = Fields(&mut wire);
             fields.text("text", &text);
             fields.number("number", 1.5);
             fields.flag("flag", true);
@@ -200,9 +203,9 @@ mod tests {
                 fields.flag("flag", *flag);
                 fields.text("text", &text);
             });
-            let inner = Struct::decode(&fields.0[..]).unwrap();
+            let inner = Struct::decode(&fields.0.0[..]).unwrap();
             fields.structure("structure", &inner);
-            let read = Struct::decode(&fields.0[..]).unwrap();
+            let read = Struct::decode(&fields.0.0[..]).unwrap();
 
             let value = |kind| Value { kind: Some(kind) };
             let text = value(Kind::StringValue(text));

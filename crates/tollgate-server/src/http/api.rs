@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ::http::Version;
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -9,24 +10,40 @@ use axum::response::Response;
 use tollgate::Cost;
 
 use crate::app::App;
-use crate::http::exchange::{accepts_problem, decided, problem, read, told};
+use crate::http::exchange::{accepts_problem, decided, problem, read, read_body, told};
 use crate::http::problem::Problem;
 use crate::http::request::{ApiRequest, RefundRequest};
 
-pub(crate) async fn check<B>(
+/// Checks a request that the router has taken.
+pub(crate) async fn check(
     State(app): State<Arc<App>>,
-    request: ::http::Request<B>,
-) -> Result<Response, Problem>
-where
-    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
-{
-    let accepts_problem = accepts_problem(request.headers());
-    let ApiRequest { attributes, cost } = read(&app, request).await?;
-    let verdict = app.check(&attributes, cost.unwrap_or_default()).await?;
-    if accepts_problem && !verdict.is_allowed() {
-        return Ok(problem(&app.edge, verdict));
+    request: Request,
+) -> Result<Response, Problem> {
+    Check::new(request).answer(&app).await
+}
+
+/// A check that has not been read. Its head is not held.
+pub(crate) struct Check<B> {
+    version: Version,
+    accepts_problem: bool,
+    body: B,
+}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> Check<B> {
+    pub(crate) fn new(request: ::http::Request<B>) -> Self {
+        let accepts_problem = accepts_problem(request.headers());
+        Self { version: request.version(), accepts_problem, body: request.into_body() }
     }
-    Ok(decided(&app.edge, &verdict))
+
+    pub(crate) async fn answer(&mut self, app: &App) -> Result<Response, Problem> {
+        let asked = read_body(app, self.version, &mut self.body).await?;
+        let ApiRequest { attributes, cost } = asked;
+        let verdict = app.check(&attributes, cost.unwrap_or_default()).await?;
+        if self.accepts_problem && !verdict.is_allowed() {
+            return Ok(problem(&app.edge, verdict));
+        }
+        Ok(decided(&app.edge, &verdict))
+    }
 }
 
 pub(crate) async fn peek(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
@@ -40,7 +40,19 @@ pub(super) async fn read<C: Call>(
     app: &App,
     request: Request<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin>,
 ) -> Result<C, Problem> {
-    Ok(C::parse(&receive(request, app.body_bytes_max, &app.arriving).await?)?)
+    // The head of the request is not held meanwhile.
+    let (version, mut body) = (request.version(), request.into_body());
+    read_body(app, version, &mut body).await
+}
+
+/// Reads what a call is asked, from its body.
+pub(super) async fn read_body<C: Call>(
+    app: &App,
+    version: Version,
+    body: &mut (impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin),
+) -> Result<C, Problem> {
+    let received = receive_body(version, body, app.body_bytes_max, &app.arriving).await;
+    Ok(C::parse(&received?)?)
 }
 
 /// Receives the body of a request, of at most `len_max` bytes, in time.
@@ -50,7 +62,16 @@ pub(crate) async fn receive(
     arriving: &Arc<Arriving>,
 ) -> Result<Bytes, Problem> {
     // The head of the request is not held meanwhile.
-    let (version, body) = (request.version(), request.into_body());
+    let (version, mut body) = (request.version(), request.into_body());
+    receive_body(version, &mut body, len_max, arriving).await
+}
+
+async fn receive_body(
+    version: Version,
+    body: &mut (impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin),
+    len_max: usize,
+    arriving: &Arc<Arriving>,
+) -> Result<Bytes, Problem> {
     let received = body::receive(body, len_max, BODY_TIMEOUT, version, arriving, || 0).await;
     received.map_err(|lost| match lost {
         Lost::TooLarge => {
