@@ -1,8 +1,8 @@
 //! Checks that arrive while calls are in flight go together in the next one.
 //!
-//! A check that finds nothing in flight goes at once and alone. Those that come meanwhile wait for
-//! its answer, and then go in one call, in the order of their arrival; checks of the same bucket and
-//! cost are one step of it. So a key that thousands wait for costs the server one step per call,
+//! A check that finds nothing in flight goes at once and alone, and so does one beside others where calls
+//! are few. Those that come meanwhile wait for an answer, and then go in one call, in the order of their
+//! arrival; checks of the same bucket and cost are one step of it. So a key that thousands wait for costs the server one step per call,
 //! and a call costs it less per check than calls of their own.
 //!
 //! The script spends for one after the other, and replies what was there before each. From that,
@@ -13,6 +13,7 @@ mod batch;
 mod lanes;
 #[cfg(test)]
 mod model;
+mod pace;
 mod seats;
 mod turn;
 mod waiting;

@@ -14,15 +14,15 @@ use tollgate_core::{Charge, Timestamp};
 use super::batch::Batch;
 #[cfg(test)]
 use super::model::Mutex;
+use super::pace::Pace;
 use super::seats::{Waiter, Waits};
 use super::turn::{Server, Turn};
 use super::waiting::{Hashed, InFlight, Lane, hashes};
 use super::watch::{Watch, Watched};
 use crate::key::HashSlot;
 
-/// How many calls of one lane are in flight before checks wait: while the server works on one, the
-/// other is on its way.
-pub(super) const IN_FLIGHT_MAX: usize = 2;
+/// How many calls of one lane are in flight before all checks wait.
+pub(super) const IN_FLIGHT_MAX: usize = if cfg!(test) { 2 } else { 8 };
 
 /// How many checks wait at most. More would wait for longer than their deadline.
 pub(super) const WAITING_MAX: usize = if cfg!(test) { 5 } else { 1 << 16 };
@@ -40,6 +40,7 @@ struct Lanes {
     by_slot: HashMap<HashSlot, Lane, RandomState>,
     waiting: usize,
     watched: Watched,
+    pace: Pace,
     /// How many turns there have been.
     turns: u64,
 }
@@ -75,14 +76,14 @@ impl Coalescer {
         if lane.in_flight.iter().any(is_over) {
             lane.in_flight.retain(|turn| !is_over(turn));
         }
-        let may_send = lane.in_flight.len() < IN_FLIGHT_MAX;
+        let at = deadline.checked_sub(timeout).unwrap_or(deadline);
         let mut begin = |lane: &mut Lane| {
             let turn = lanes.turns;
             lanes.turns += 1;
             lane.in_flight.push(InFlight { turn, deadline });
             Turn::new(Arc::clone(server), slot, turn)
         };
-        if may_send && lane.is_empty() {
+        if lane.is_empty() && lane.may_call(&mut lanes.pace, at) {
             return Place::First(begin(lane));
         }
         let Some(runtime) = server.runtime() else { return Place::Unwatched };
@@ -97,7 +98,7 @@ impl Coalescer {
         } else {
             Place::Full
         };
-        let turn = (may_send && lane.goes_now()).then(|| begin(lane));
+        let turn = lane.may_call_beside().then(|| begin(lane));
         drop(guard);
         if begins_watch {
             server.spawn_watch(Watch::new(server, runtime));
@@ -138,10 +139,9 @@ impl Coalescer {
         let lanes = &mut *guard;
         let lane = lanes.by_slot.get_mut(&slot)?;
         let place = lane.in_flight.iter().position(|one| one.turn == turn)?;
-        // The turn is in flight itself.
-        let (batch, gone) = match lane.in_flight.len() > 1 && !lane.goes_now() {
-            true => (None, 0),
-            false => lane.take(now),
+        let (batch, gone) = match lane.may_go_on(&mut lanes.pace, now) {
+            true => lane.take(now),
+            false => (None, 0),
         };
         lanes.waiting -= gone;
         if batch.is_some() {

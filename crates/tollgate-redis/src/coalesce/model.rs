@@ -306,6 +306,27 @@ fn a_few_wait_for_the_call_in_flight_and_enough_of_them_go_beside_it() {
 }
 
 #[test]
+fn a_check_goes_beside_another_only_where_calls_are_few() {
+    explore(|| {
+        let model = Model::new(false);
+        let [one, other] = model.turns();
+        drop((one, other));
+        let is_first = |place| matches!(place, Place::First(_));
+        let cx = &mut Context::from_waker(Waker::noop());
+        // Nothing is in flight.
+        let alone = model.place("a", 0, cx);
+        let behind = model.wait("b", 0);
+        drop(alone);
+        assert_eq!(heard(behind), Ok(0));
+        let _ = model.end();
+        model.clock_ms.store(1, Ordering::SeqCst);
+        let (one, other) = (model.place("a", 0, cx), model.place("b", 0, cx));
+        assert!(is_first(one) && is_first(other));
+        assert_eq!(model.end()("b"), 1);
+    });
+}
+
+#[test]
 fn g3_who_goes_away_before_its_turn_is_not_sent() {
     explore(|| {
         let model = Model::new(false);
@@ -458,11 +479,13 @@ fn who_comes_while_a_watch_ends_is_watched() {
         let [one, other] = model.turns();
         drop(model.wait("gone", 0));
         drop((one, other));
+        // Calls are few again.
+        model.clock_ms.store(1, Ordering::SeqCst);
         let turns = model.turns();
         let ends = beside(&model, |model| model.watch());
         let waits = model.wait("waits", 0);
         let _ = ends.join().unwrap();
-        model.clock_ms.store(10, Ordering::SeqCst);
+        model.clock_ms.store(11, Ordering::SeqCst);
         assert_eq!(model.watch(), 1);
         assert_eq!(heard(waits), Err("no turn"));
         drop(turns);

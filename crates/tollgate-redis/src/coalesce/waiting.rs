@@ -9,12 +9,18 @@ use tokio::time::Instant;
 use tollgate_core::{Charge, Cost, Decisions, Quota, StoreError, Timestamp};
 
 use super::batch::{Batch, Room};
+use super::lanes::IN_FLIGHT_MAX;
+use super::pace::Pace;
 use super::seats::{Waiter, Waits};
 use super::watch::Watched;
 
 /// How many charges are worth a call beside one that is in flight: it costs the server as much as
 /// half of them.
 const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
+
+/// How many calls are in flight if one of many charges is: while the server works on one, the other is on its
+/// way.
+const LARGE_MAX: usize = 2;
 
 /// What one who waited is told.
 #[derive(Debug)]
@@ -71,11 +77,27 @@ impl Lane {
         self.batches.is_empty()
     }
 
-    /// Whether those who wait go although a call is in flight. A few do not: with those who come until
-    /// that call is answered they cost the server one call.
-    pub(super) fn goes_now(&self) -> bool {
-        self.in_flight.is_empty()
-            || self.batches.front().is_some_and(|batch| batch.charges() >= CHARGES_APART_MIN)
+    /// Whether a check goes at once, if nobody waits.
+    pub(super) fn may_call(&self, pace: &mut Pace, now: Instant) -> bool {
+        let are_few = pace.admits(now);
+        self.in_flight.is_empty() || (are_few && self.in_flight.len() < IN_FLIGHT_MAX)
+    }
+
+    /// Whether those who wait go beside the calls in flight, of which there are none if they took too long.
+    /// A few do not: with those who come until one of these is answered they cost the server one call.
+    pub(super) fn may_call_beside(&self) -> bool {
+        self.in_flight.is_empty() || (self.are_many() && self.in_flight.len() < LARGE_MAX)
+    }
+
+    /// Whether those who wait go when one of the calls in flight has ended.
+    pub(super) fn may_go_on(&self, pace: &mut Pace, now: Instant) -> bool {
+        let others = self.in_flight.len().saturating_sub(1);
+        !self.is_empty()
+            && (others == 0 || (self.are_many() && others < LARGE_MAX) || pace.admits(now))
+    }
+
+    fn are_many(&self) -> bool {
+        self.batches.front().is_some_and(|batch| batch.charges() >= CHARGES_APART_MIN)
     }
 
     /// Has a check wait behind those that came before it.
