@@ -87,6 +87,25 @@ impl LeaseTerms {
         Some(Self { quota: smaller, slice_max, ttl })
     }
 
+    /// Tells whether these are the terms of a quota, without working those out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_core::{LeaseTerms, Quota};
+    ///
+    /// let quota = Quota::new("1000/s".parse()?, 500)?;
+    /// let terms = LeaseTerms::of(&quota).ok_or("too small")?;
+    /// assert!(terms.are_of(&quota));
+    /// assert!(!terms.are_of(&Quota::new("1000/s".parse()?, 501)?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn are_of(&self, quota: &Quota) -> bool {
+        u64::from(self.quota.burst()) + self.slice_max == u64::from(quota.burst())
+            && self.quota.rate() == quota.rate()
+            && quota.algorithm() == Algorithm::TokenBucket
+    }
+
     /// Returns the quota of the bucket in the store.
     pub const fn quota(&self) -> &Quota {
         &self.quota
@@ -118,6 +137,19 @@ mod tests {
                 assert!(refills <= u128::from(less) * quota.rate().period().as_micros());
                 assert_eq!(less, terms.slice_max);
             }
+        }
+    }
+
+    #[test]
+    fn terms_are_of_one_quota() {
+        let quotas: Vec<Quota> = [("1/s", 10), ("1/s", 19), ("1/s", 20), ("1/s", 21), ("2/s", 20)]
+            .map(|(rate, burst)| Quota::new(rate.parse().unwrap(), burst).unwrap())
+            .to_vec();
+        for one in &quotas {
+            let terms = LeaseTerms::of(one).unwrap();
+            assert!(quotas.iter().all(|other| terms.are_of(other) == (one == other)), "{one:?}");
+            let queue = Quota::leaky_bucket(one.rate(), one.burst().into()).unwrap();
+            assert!(!terms.are_of(&queue));
         }
     }
 

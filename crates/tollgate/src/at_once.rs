@@ -1,15 +1,17 @@
-//! Checks that a store in memory decides, which is there and never waits.
+//! Checks that are decided without waiting: by a store in memory, or by a slice that is held of a bucket.
 //!
-//! It is the way of nearly all checks of such a store, and the shortest: nothing is copied of the
-//! rules that apply, and all keys are written into one text that each thread keeps.
+//! It is the way of nearly all such checks, and the shortest: nothing is copied of the rules that
+//! apply, and all keys are written into one text that each thread keeps.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tollgate_core::{
-    Attributes, Charge, Cost, Decision, Operation, Quota, Rule, StoreError, Timestamp, Treatment,
+    Attributes, Charge, Cost, Decision, HotKeys, Operation, Quota, Rule, RuleSet, StoreError,
+    Timestamp, Treatment,
 };
 use tollgate_memory::MemoryStore;
 
@@ -38,6 +40,9 @@ struct Applying<'r> {
     key: Range<usize>,
 }
 
+/// All that apply to one request, coarse to fine.
+type AllApplying<'r> = SmallVec<[Applying<'r>; 4]>;
+
 /// The keys of one request, in the text that its thread keeps.
 struct Keys(String);
 
@@ -59,42 +64,22 @@ impl Drop for Keys {
 }
 
 impl Limiter {
-    /// Decides a check in a store in memory. `None` if the store is another one, or if a rule blocks
-    /// the request, cannot tell its cost or never admits it: nothing is decided then.
+    /// Decides a check in a store in memory, or by a slice. `None` if the store is another one and there is
+    /// no slice that has the cost, or if a rule blocks the request, cannot tell its cost or never admits it:
+    /// nothing is decided then.
     pub(crate) fn decide_at_once(
         &self,
         operation: Operation,
         attributes: &Attributes,
         cost: Cost,
     ) -> Option<Result<Verdict, CheckError>> {
-        let store = self.store().as_memory()?;
+        let Some(store) = self.store().as_memory() else {
+            return self.decide_by_slice(operation, attributes, cost).map(Ok);
+        };
         let rules = self.rules_now();
         let mut keys = Keys::take();
-        let mut applying: SmallVec<[Applying<'_>; 4]> = SmallVec::new();
-        for rule in rules.of_domain(attributes.domain()) {
-            if !rule.matcher().matches(attributes) {
-                continue;
-            }
-            let exception = rule.exception(attributes);
-            let treatment = exception.and_then(|index| rule.exceptions().get(index));
-            let quota = match treatment.map(|one| &one.treatment) {
-                None => rule.quota(),
-                Some(Treatment::Quota(quota)) => quota,
-                Some(Treatment::Unlimited) => continue,
-                Some(_) => return None,
-            };
-            let start = keys.0.len();
-            if !rule.push_bucket_key(&mut keys.0, attributes, quota) {
-                continue;
-            }
-            let factor = rule.cost().cost(attributes, Cost::ONE).ok()?.units();
-            let cost = Cost::new(cost.units().saturating_mul(factor));
-            if !quota.admits(cost) && !rule.is_shadow() {
-                return None;
-            }
-            let key = start..keys.0.len();
-            applying.push(Applying { rule, exception, quota, cost, factor, key });
-        }
+        let mut applying = AllApplying::new();
+        find_applying(&rules, attributes, cost, &mut keys, &mut applying)?;
         let mut verdict = Verdict::of_none();
         if applying.is_empty() {
             return Some(Ok(verdict));
@@ -104,6 +89,41 @@ impl Limiter {
             Ok(()) => Some(Ok(verdict.with_asked(true))),
             Err(error) => Some(self.not_answered(operation, (&keys.0, &applying), now, error)),
         }
+    }
+
+    /// Decides a check that one rule applies to by the slice that is held of its bucket.
+    fn decide_by_slice(
+        &self,
+        operation: Operation,
+        attributes: &Attributes,
+        cost: Cost,
+    ) -> Option<Verdict> {
+        let rules = self.rules_now();
+        let is_leased = |rule: &Arc<Rule>| rule.hot_keys() == HotKeys::Lease && !rule.is_shadow();
+        // Where no rule leases, nothing is looked at twice.
+        if operation != Operation::Spend
+            || self.store().answers_at_once()
+            || !rules.of_domain(attributes.domain()).iter().any(is_leased)
+        {
+            return None;
+        }
+        let mut keys = Keys::take();
+        let mut applying = AllApplying::new();
+        find_applying(&rules, attributes, cost, &mut keys, &mut applying)?;
+        let [one] = &applying[..] else { return None };
+        if !is_leased(one.rule) || one.cost.is_zero() {
+            return None;
+        }
+        let key = &keys.0[one.key.clone()];
+        let (allow, debit) = self.slices().take_held(key, one.quota, one.cost, Instant::now())?;
+        if let Some((units, terms)) = debit {
+            let (quota, lease) = (Some(*terms.quota()), Some(Box::new(terms)));
+            self.debit(Charged { quota, lease, ..one.charged(&keys.0) }, units);
+        }
+        let mut verdict = Verdict::of_none();
+        verdict.push(one.decided(Decision::Allow(allow), Mode::Lease));
+        verdict.bind();
+        Some(verdict)
     }
 
     /// Decides what the store in memory has no answer to.
@@ -122,6 +142,43 @@ impl Limiter {
     }
 }
 
+/// Finds the rules that apply, and writes their keys. `None` if one blocks the request, cannot tell its cost
+/// or never admits it.
+#[inline(always)]
+fn find_applying<'r>(
+    rules: &'r RuleSet,
+    attributes: &Attributes,
+    cost: Cost,
+    keys: &mut Keys,
+    applying: &mut AllApplying<'r>,
+) -> Option<()> {
+    for rule in rules.of_domain(attributes.domain()) {
+        if !rule.matcher().matches(attributes) {
+            continue;
+        }
+        let exception = rule.exception(attributes);
+        let treatment = exception.and_then(|index| rule.exceptions().get(index));
+        let quota = match treatment.map(|one| &one.treatment) {
+            None => rule.quota(),
+            Some(Treatment::Quota(quota)) => quota,
+            Some(Treatment::Unlimited) => continue,
+            Some(_) => return None,
+        };
+        let start = keys.0.len();
+        if !rule.push_bucket_key(&mut keys.0, attributes, quota) {
+            continue;
+        }
+        let factor = rule.cost().cost(attributes, Cost::ONE).ok()?.units();
+        let cost = Cost::new(cost.units().saturating_mul(factor));
+        if !quota.admits(cost) && !rule.is_shadow() {
+            return None;
+        }
+        let key = start..keys.0.len();
+        applying.push(Applying { rule, exception, quota, cost, factor, key });
+    }
+    Some(())
+}
+
 /// Puts what the store says to each of the rules into a verdict.
 #[inline(always)]
 fn ask(
@@ -133,13 +190,13 @@ fn ask(
 ) -> Result<(), StoreError> {
     if let [one] = applying {
         let decision = store.decide_one(operation, &one.charge(keys), now)?;
-        verdict.push(one.decided(decision));
+        verdict.push(one.decided(decision, Mode::Exact));
     } else {
         let charges: SmallVec<[Charge<'_>; 4]> =
             applying.iter().map(|one| one.charge(keys)).collect();
         let decisions = store.decide(operation, &charges, now)?;
         for (one, decision) in applying.iter().zip(&decisions) {
-            verdict.push(one.decided(*decision));
+            verdict.push(one.decided(*decision, Mode::Exact));
         }
     }
     verdict.bind();
@@ -154,10 +211,10 @@ impl Applying<'_> {
     }
 
     #[inline]
-    fn decided(&self, decision: Decision) -> RuleDecision {
+    fn decided(&self, decision: Decision, mode: Mode) -> RuleDecision {
         let retryable = self.quota.admits(self.cost);
         let (rule, exception) = (Arc::clone(self.rule), self.exception);
-        RuleDecision { rule, exception, decision, mode: Mode::Exact, shard: None, retryable }
+        RuleDecision { rule, exception, decision, mode, shard: None, retryable }
     }
 
     fn charged(&self, keys: &str) -> Charged {

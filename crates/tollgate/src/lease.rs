@@ -79,7 +79,7 @@ impl Limiter {
     }
 
     /// Debits a slice in the background.
-    fn debit(&self, one: Charged, units: u64) {
+    pub(crate) fn debit(&self, one: Charged, units: u64) {
         // Before the debit, so that it ends here before its time is over in the store.
         let since = Instant::now();
         let one = Charged { cost: Cost::new(units), ..one };

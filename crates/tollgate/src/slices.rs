@@ -96,6 +96,24 @@ impl<L: Lock> Slices<L> {
         })
     }
 
+    /// Spends a cost from what is held of a key that is leased by the terms of `quota`. `None` if that is not
+    /// enough: nothing is noted then.
+    pub(crate) fn take_held(
+        &self,
+        key: &str,
+        quota: &Quota,
+        cost: Cost,
+        now: Instant,
+    ) -> Option<(Allow, Option<(u64, LeaseTerms)>)> {
+        self.shard(key).with(|shard| {
+            let held = shard.keys.get_mut(key).filter(|held| held.terms.are_of(quota))?;
+            held.drop_ended(now);
+            let (allow, _) = held.spend(cost)?;
+            held.demand.note(cost, now);
+            Some((allow, held.wants(cost, now).map(|units| (units, held.terms))))
+        })
+    }
+
     /// Puts back what was taken for a request that did not go on, so that it ends when it would
     /// have ended. What was reset meanwhile is in the bucket already.
     pub(crate) fn put_back(&self, key: &str, parts: Parts) {
