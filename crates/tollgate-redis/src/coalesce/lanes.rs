@@ -21,9 +21,6 @@ use super::waiting::{Hashed, InFlight, Lane, hashes};
 use super::watch::{Watch, Watched};
 use crate::key::HashSlot;
 
-/// How many calls of one lane are in flight before all checks wait.
-pub(super) const IN_FLIGHT_MAX: usize = if cfg!(test) { 2 } else { 8 };
-
 /// How many checks wait at most. More would wait for longer than their deadline.
 pub(super) const WAITING_MAX: usize = if cfg!(test) { 5 } else { 1 << 16 };
 
@@ -77,14 +74,14 @@ impl Coalescer {
             lane.in_flight.retain(|turn| !is_over(turn));
         }
         let at = deadline.checked_sub(timeout).unwrap_or(deadline);
-        let mut begin = |lane: &mut Lane| {
+        let mut begin = |lane: &mut Lane, charges: usize| {
             let turn = lanes.turns;
             lanes.turns += 1;
-            lane.in_flight.push(InFlight { turn, deadline });
+            lane.in_flight.push(InFlight { turn, charges, deadline });
             Turn::new(Arc::clone(server), slot, turn)
         };
         if lane.is_empty() && lane.may_call(&mut lanes.pace, at) {
-            return Place::First(begin(lane));
+            return Place::First(begin(lane, charges.len()));
         }
         let Some(runtime) = server.runtime() else { return Place::Unwatched };
         let mut begins_watch = false;
@@ -98,7 +95,7 @@ impl Coalescer {
         } else {
             Place::Full
         };
-        let turn = lane.may_call_beside().then(|| begin(lane));
+        let turn = lane.may_call_beside().then(|| begin(lane, 0));
         drop(guard);
         if begins_watch {
             server.spawn_watch(Watch::new(server, runtime));
@@ -139,14 +136,15 @@ impl Coalescer {
         let lanes = &mut *guard;
         let lane = lanes.by_slot.get_mut(&slot)?;
         let place = lane.in_flight.iter().position(|one| one.turn == turn)?;
-        let (batch, gone) = match lane.may_go_on(&mut lanes.pace, now) {
+        let (batch, gone) = match lane.may_go_on(place, &mut lanes.pace, now) {
             true => lane.take(now),
             false => (None, 0),
         };
         lanes.waiting -= gone;
-        if batch.is_some() {
-            lane.in_flight[place].deadline = deadline;
-            return batch;
+        if let Some(batch) = batch {
+            let in_flight = &mut lane.in_flight[place];
+            (in_flight.charges, in_flight.deadline) = (batch.charges(), deadline);
+            return Some(batch);
         }
         lane.in_flight.swap_remove(place);
         if lane.in_flight.is_empty() {

@@ -22,10 +22,10 @@ use tollgate_core::{
 };
 
 use super::batch::Batch;
-use super::lanes::{Coalescer, IN_FLIGHT_MAX, Place, WAITING_MAX};
+use super::lanes::{Coalescer, Place, WAITING_MAX};
 use super::seats::Waiter;
 use super::turn::{Server, Turn};
-use super::waiting::Told;
+use super::waiting::{IN_FLIGHT_MAX, Told};
 use super::watch::Watch;
 use crate::key::HashSlot;
 

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use tollgate_core::{Charge, Cost, Decisions, Quota, StoreError, Timestamp};
 
 use super::batch::{Batch, Room};
-use super::lanes::IN_FLIGHT_MAX;
 use super::pace::Pace;
 use super::seats::{Waiter, Waits};
 use super::watch::Watched;
@@ -17,6 +16,9 @@ use super::watch::Watched;
 /// How many charges are worth a call beside one that is in flight: it costs the server as much as
 /// half of them.
 const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
+
+/// How many charges are in flight at most if small calls go beside each other.
+pub(super) const IN_FLIGHT_MAX: usize = if cfg!(test) { 2 } else { 8 };
 
 /// How many calls are in flight if one of many charges is: while the server works on one, the other is on its
 /// way.
@@ -59,6 +61,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) turn: u64,
+    pub(super) charges: usize,
     /// When the call that it makes is over.
     pub(super) deadline: Instant,
 }
@@ -80,7 +83,7 @@ impl Lane {
     /// Whether a check goes at once, if nobody waits.
     pub(super) fn may_call(&self, pace: &mut Pace, now: Instant) -> bool {
         let are_few = pace.admits(now);
-        self.in_flight.is_empty() || (are_few && self.in_flight.len() < IN_FLIGHT_MAX)
+        self.in_flight.is_empty() || (are_few && self.charges_in_flight() < IN_FLIGHT_MAX)
     }
 
     /// Whether those who wait go beside the calls in flight, of which there are none if they took too long.
@@ -89,11 +92,18 @@ impl Lane {
         self.in_flight.is_empty() || (self.are_many() && self.in_flight.len() < LARGE_MAX)
     }
 
-    /// Whether those who wait go when one of the calls in flight has ended.
-    pub(super) fn may_go_on(&self, pace: &mut Pace, now: Instant) -> bool {
+    /// Whether those who wait go when the call in flight at `place` has ended.
+    pub(super) fn may_go_on(&self, place: usize, pace: &mut Pace, now: Instant) -> bool {
         let others = self.in_flight.len().saturating_sub(1);
+        let ended = self.in_flight.get(place).map_or(0, |ended| ended.charges);
         !self.is_empty()
-            && (others == 0 || (self.are_many() && others < LARGE_MAX) || pace.admits(now))
+            && (others == 0
+                || (self.are_many() && others < LARGE_MAX)
+                || (self.charges_in_flight() - ended < IN_FLIGHT_MAX && pace.admits(now)))
+    }
+
+    fn charges_in_flight(&self) -> usize {
+        self.in_flight.iter().map(|one| one.charges).sum()
     }
 
     fn are_many(&self) -> bool {
