@@ -164,8 +164,11 @@ pub(super) async fn run(
     seen.note_unsent(due.saturating_sub(taken), |number| {
         stopped.saturating_duration_since(course.due_at(taken + number))
     });
-    let planned = if interrupted.is_some() { stopped - course.start } else { plan.duration };
-    let elapsed = seen.last_answer.map_or(planned, |last| planned.max(last - course.start));
+    let elapsed = match (interrupted, seen.last_answer) {
+        (Some(_), _) => stopped - course.start,
+        (None, Some(last)) => plan.duration.max(last - course.start),
+        (None, None) => plan.duration,
+    };
     Ok(Report::new(plan, seen, elapsed, interrupted))
 }
 

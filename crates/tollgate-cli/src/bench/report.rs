@@ -143,3 +143,30 @@ pub(super) fn in_words(micros: u64) -> String {
         _ => format!("{:.2} s", micros as f64 / 1e6),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::bench::options::Bench;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    #[test]
+    fn where_nothing_ended_there_is_no_latency() {
+        let line = Line::parse_from(["bench", "http://127.0.0.1:8080"]);
+        let plan = Plan::new(&line.bench).unwrap();
+        let seen = Seen::new().unwrap();
+        let report = Report::new(&plan, seen, Duration::ZERO, Some(Received::Interrupt));
+        let table = report.table();
+        assert!(table.contains("\np50                    -\n"), "{table}");
+        assert!(table.ends_with("\ninterrupted by SIGINT after 0.0 s of 10.0 s\n"), "{table}");
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!((&json["latency_us"]["max"], &json["domain"]), (&().into(), &"default".into()));
+    }
+}

@@ -3,13 +3,18 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tollgate_testkit::RedisServer;
 
 use crate::bench::value;
 use crate::process::{Running, run};
+
+/// How long what a load does may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const ALLOWED: &str = "{\"allowed\":true,\"rules\":[{}]}";
 
@@ -47,11 +52,13 @@ fn answer(stream: &mut TcpStream, status: &str, body: &str) {
 
 fn latency_ms(table: &str, name: &str) -> f64 {
     let line = table.lines().find(|line| line.starts_with(name)).unwrap();
-    let [_, number, unit] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-        panic!("no latency: {line}");
+    let words: Vec<_> = line.split_whitespace().collect();
+    let factor = match words[2] {
+        "us" => 1e-3,
+        "ms" => 1.0,
+        _ => 1e3,
     };
-    number.parse::<f64>().unwrap()
-        * ["us", "ms", "s"].iter().zip([1e-3, 1.0, 1e3]).find(|(of, _)| **of == unit).unwrap().1
+    words[1].parse::<f64>().unwrap() * factor
 }
 
 #[test]
@@ -74,6 +81,21 @@ fn a_web_server_is_no_check_api_and_a_refusal_is_told_in_its_words() {
         assert!(told.is_some_and(|told| told.ends_with(error)), "{ran:?}");
         assert_ne!(value(&ran.stdout, "p50"), "0", "failures have a latency: {ran:?}");
     }
+}
+
+#[test]
+fn all_connections_are_open_before_they_are_needed() {
+    let (sender, opened) = mpsc::channel();
+    let address = served(move |number, mut stream| {
+        sender.send(number).unwrap();
+        while asked(&mut stream) {
+            answer(&mut stream, "200 OK", ALLOWED);
+        }
+    });
+    let url = format!("http://{address}");
+    let ran = run(&["bench", &url, "--rate=1", "--duration=1s", "--connections=4"]);
+    assert_eq!((ran.status, value(&ran.stdout, "allowed")), (0, "1"), "{ran:?}");
+    (0..4).for_each(|_| assert!(opened.recv_timeout(PATIENCE).unwrap() < 4));
 }
 
 #[test]
@@ -115,7 +137,7 @@ fn an_interrupted_load_tells_and_writes_what_it_has_seen() {
     for (signal, name, status) in [(Signal::INT, "SIGINT", 130), (Signal::TERM, "SIGTERM", 143)] {
         let json = dir.path().join(name);
         // The signal comes once answers have.
-        let (sender, answered) = std::sync::mpsc::channel();
+        let (sender, answered) = mpsc::channel();
         let address = served(move |_, mut stream| {
             while asked(&mut stream) {
                 answer(&mut stream, "200 OK", ALLOWED);
@@ -126,7 +148,7 @@ fn an_interrupted_load_tells_and_writes_what_it_has_seen() {
         let json_arg = json.to_str().unwrap();
         let load = ["--rate=200", "--duration=1hour", "--connections=2", "--json", json_arg];
         let running = Running::start(&[&["bench", &url], &load[..]].concat());
-        (0..20).for_each(|_| answered.recv().unwrap());
+        (0..20).for_each(|_| answered.recv_timeout(PATIENCE).unwrap());
         running.signal(signal);
         let (ended, table) = running.ended();
         assert_eq!(ended, Some(status), "{table}");
