@@ -14,6 +14,13 @@ pub(crate) enum Received {
 }
 
 impl Received {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+
     /// Returns the exit status of a process that the signal ends.
     pub(crate) const fn status(self) -> u8 {
         match self {

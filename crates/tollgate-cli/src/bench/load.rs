@@ -5,33 +5,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::keys::{Keys, Spread};
 use super::options::Bench;
+use super::progress::{self, Progress};
 use super::report::Report;
+use super::seen::Seen;
 use super::target::Target;
+use crate::signals::Signals;
 
 /// How long answers are waited for after the last request was due.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long answers are waited for after a signal.
+const INTERRUPTED_GRACE: Duration = Duration::from_millis(500);
+
 /// The longest time that a request may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the line of progress is drawn.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-
 /// How many requests are sent, and when.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) url: String,
     pub(super) rate: u64,
     pub(super) duration: Duration,
     pub(super) connections: u16,
-    keys: u32,
+    pub(super) keys: u32,
+    pub(super) attribute: String,
+    pub(super) attributes: Vec<(String, String)>,
+    /// Of a load on a service.
+    pub(super) domain: Option<String>,
+    /// Of a load on a Redis.
+    pub(super) prefix: Option<String>,
     spread: Spread,
 }
 
@@ -46,17 +55,8 @@ struct Course {
     answered: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
-}
-
-/// What the callers of one connection have seen.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) latencies_us: Histogram<u64>,
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
-    pub(super) errors: u64,
-    pub(super) first_error: Option<String>,
-    last_answer: Option<Instant>,
+    /// For each caller the number of the request that it waits for, counted from 1, or 0.
+    waiting: Box<[AtomicU64]>,
 }
 
 impl Plan {
@@ -67,6 +67,10 @@ impl Plan {
             duration: args.duration,
             connections: args.connections,
             keys: args.keys,
+            attribute: args.attribute.clone(),
+            attributes: args.attributes.clone(),
+            domain: args.is_on_service().then(|| args.domain().to_owned()),
+            prefix: (!args.is_on_service()).then(|| args.prefix().to_owned()),
             spread: Spread::new(args),
         };
         if plan.count() == 0 {
@@ -90,48 +94,6 @@ impl Course {
     }
 }
 
-impl Seen {
-    pub(super) fn new() -> Result<Self, String> {
-        let latencies_us = Histogram::new(3).map_err(|error| error.to_string())?;
-        Ok(Self {
-            latencies_us,
-            allowed: 0,
-            denied: 0,
-            errors: 0,
-            first_error: None,
-            last_answer: None,
-        })
-    }
-
-    fn note(&mut self, answer: Result<bool, String>, due_at: Instant) {
-        let now = Instant::now();
-        self.last_answer = Some(now);
-        let latency = now.saturating_duration_since(due_at);
-        match answer {
-            Ok(is_allowed) => {
-                *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
-                let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-                // It grows with what is recorded, for which there is room up to the time of an answer.
-                let _ = self.latencies_us.record(micros);
-            }
-            Err(error) => {
-                self.errors += 1;
-                self.first_error.get_or_insert(error);
-            }
-        }
-    }
-
-    fn add(&mut self, other: &Self) -> Result<(), String> {
-        self.latencies_us.add(&other.latencies_us).map_err(|error| error.to_string())?;
-        self.allowed += other.allowed;
-        self.denied += other.denied;
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
-        self.last_answer = self.last_answer.max(other.last_answer);
-        Ok(())
-    }
-}
-
 /// Returns an address without the user and the password that it may hold: reports are passed on.
 fn without_password(url: &str) -> String {
     match url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
@@ -140,8 +102,13 @@ fn without_password(url: &str) -> String {
     }
 }
 
-/// Puts the load on the target.
-pub(super) async fn run(plan: &Plan, target: &Arc<Target>) -> Result<Report, String> {
+/// Puts the load on the target, until all is answered, the time is over or a signal comes.
+pub(super) async fn run(
+    plan: &Plan,
+    target: &Arc<Target>,
+    signals: &mut Signals,
+) -> Result<Report, String> {
+    let callers = usize::from(plan.connections) * target.streams();
     let course = Arc::new(Course {
         start: Instant::now(),
         rate: plan.rate,
@@ -150,39 +117,83 @@ pub(super) async fn run(plan: &Plan, target: &Arc<Target>) -> Result<Report, Str
         answered: AtomicU64::new(0),
         denied: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        waiting: (0..callers).map(|_| AtomicU64::new(0)).collect(),
     });
     let connections: Vec<_> = (0..plan.connections)
         .map(|_| Seen::new().map(|seen| Arc::new(Mutex::new(seen))))
         .collect::<Result<_, _>>()?;
-    let callers: Vec<_> = (0..connections.len() * target.streams())
-        .map(|number| {
-            let seen = Arc::clone(&connections[number % connections.len()]);
-            let (course, target) = (Arc::clone(&course), Arc::clone(target));
-            let keys = Keys::new(plan.keys, plan.spread.clone(), number as u64 + 1);
-            tokio::spawn(call(course, target, number, keys, seen))
-        })
-        .collect();
+    let mut asking = JoinSet::new();
+    for number in 0..callers {
+        let seen = Arc::clone(&connections[number % connections.len()]);
+        let (course, target) = (Arc::clone(&course), Arc::clone(target));
+        let keys = Keys::new(plan.keys, plan.spread.clone(), number as u64 + 1);
+        asking.spawn(call(course, target, number, keys, seen));
+    }
     let pacer = {
         let (course, count) = (Arc::clone(&course), plan.count());
         thread::spawn(move || pace(&course, count))
     };
-    let end = course.start + plan.duration;
-    show_progress(plan, &course, end).await;
-    for caller in callers {
-        caller.await.map_err(|error| error.to_string())?;
-    }
+    let bar = progress::bar(plan.count());
+    let interrupted = tokio::select! {
+        () = finish(plan, &course, &bar, &mut asking) => None,
+        received = signals.next() => Some(received),
+    };
+    bar.finish_and_clear();
+    course.due.close();
+    let stopped = Instant::now();
+    pacer.thread().unpark();
+    let released = pacer.join().map_err(|_| "the pacer failed".to_owned())?;
+    let due = if interrupted.is_some() { released } else { plan.count() };
+    // What is in flight may still be answered.
+    let _ = timeout(INTERRUPTED_GRACE, drained(&mut asking)).await;
+    asking.shutdown().await;
+
     let mut seen = Seen::new()?;
     for connection in &connections {
         seen.add(&connection.lock().unwrap_or_else(PoisonError::into_inner))?;
     }
-    let elapsed = seen.last_answer.map_or(plan.duration, |last| last - course.start);
-    pacer.join().map_err(|_| "the pacer failed".to_owned())?;
-    Ok(Report::new(plan, seen, elapsed))
+    for number in
+        course.waiting.iter().filter_map(|slot| slot.load(Ordering::Relaxed).checked_sub(1))
+    {
+        seen.note(
+            Err("no answer until the load was interrupted".to_owned()),
+            course.due_at(number),
+        );
+    }
+    let taken = course.taken.load(Ordering::Relaxed);
+    seen.note_unsent(due.saturating_sub(taken), |number| {
+        stopped.saturating_duration_since(course.due_at(taken + number))
+    });
+    let elapsed = match (interrupted, seen.last_answer) {
+        (Some(_), _) => stopped - course.start,
+        (None, Some(last)) => plan.duration.max(last - course.start),
+        (None, None) => plan.duration,
+    };
+    Ok(Report::new(plan, seen, elapsed, interrupted))
+}
+
+/// Waits until all requests are answered or the time is over, and then for what is in flight.
+async fn finish(plan: &Plan, course: &Course, bar: &ProgressBar, asking: &mut JoinSet<()>) {
+    let end = course.start + plan.duration + GRACE;
+    progress::show(bar, || {
+        let [answered, denied, failed] = [&course.answered, &course.denied, &course.failed]
+            .map(|count| count.load(Ordering::Relaxed));
+        let goes_on = answered < plan.count() && Instant::now() <= end;
+        Progress { answered, denied, failed, goes_on }
+    })
+    .await;
+    course.due.close();
+    drained(asking).await;
+}
+
+async fn drained(asking: &mut JoinSet<()>) {
+    while asking.join_next().await.is_some() {}
 }
 
 /// Lets each request go when it is due. It has a thread to itself: the runtime's timers are too
 /// coarse by a millisecond, which would be counted as latency.
-fn pace(course: &Course, count: u64) {
+/// Returns how many it let go.
+fn pace(course: &Course, count: u64) -> u64 {
     let mut released = 0;
     while released < count && !course.due.is_closed() {
         let elapsed = course.start.elapsed().as_nanos();
@@ -194,6 +205,7 @@ fn pace(course: &Course, count: u64) {
         }
         thread::park_timeout(course.due_at(released).saturating_duration_since(Instant::now()));
     }
+    released
 }
 
 async fn call(
@@ -207,7 +219,9 @@ async fn call(
     // Closed when the time is over.
     while let Ok(permit) = course.due.acquire().await {
         permit.forget();
-        let due_at = course.due_at(course.taken.fetch_add(1, Ordering::Relaxed));
+        let taken = course.taken.fetch_add(1, Ordering::Relaxed);
+        course.waiting[number].store(taken + 1, Ordering::Relaxed);
+        let due_at = course.due_at(taken);
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let answer = timeout_at(deadline, caller.ask(keys.draw())).await;
         let answer = answer.unwrap_or_else(|_| {
@@ -215,56 +229,19 @@ async fn call(
             Err(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()))
         });
         course.answered.fetch_add(1, Ordering::Relaxed);
-        course.denied.fetch_add(u64::from(answer == Ok(false)), Ordering::Relaxed);
+        course.denied.fetch_add(
+            u64::from(answer.as_ref().is_ok_and(|answered| !answered.is_allowed)),
+            Ordering::Relaxed,
+        );
         course.failed.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
         seen.lock().unwrap_or_else(PoisonError::into_inner).note(answer, due_at);
+        course.waiting[number].store(0, Ordering::Relaxed);
     }
-}
-
-/// Shows how far the load has come, if somebody watches, until all is answered or the time is over.
-/// Then it tells the callers to stop.
-async fn show_progress(plan: &Plan, course: &Course, end: Instant) {
-    let bar = ProgressBar::new(plan.count());
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
-        bar.set_style(style);
-    }
-    let mut ticks = interval(PROGRESS_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = 0;
-    loop {
-        ticks.tick().await;
-        let answered = course.answered.load(Ordering::Relaxed);
-        bar.set_position(answered);
-        let a_second = (answered - before) * 1_000 / PROGRESS_INTERVAL.as_millis().max(1) as u64;
-        bar.set_message(format!(
-            "{a_second}/s, {} denied, {} errors",
-            course.denied.load(Ordering::Relaxed),
-            course.failed.load(Ordering::Relaxed)
-        ));
-        before = answered;
-        if answered >= plan.count() || Instant::now() > end + GRACE {
-            break;
-        }
-    }
-    bar.finish_and_clear();
-    course.due.close();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn latencies_are_told_however_long_they_are() {
-        let mut seen = Seen::new().unwrap();
-        let now = Instant::now();
-        seen.note(Ok(true), now - Duration::from_secs(9));
-        seen.note(Ok(false), now - Duration::from_millis(50));
-        let mut all = Seen::new().unwrap();
-        all.add(&seen).unwrap();
-        assert!((50_000..90_000).contains(&all.latencies_us.value_at_quantile(0.5)));
-        assert!((9_000_000..9_100_000).contains(&all.latencies_us.max()));
-    }
 
     #[test]
     fn a_report_names_no_password() {

@@ -1,6 +1,6 @@
 //! What can be said about a load.
 
-use std::path::PathBuf;
+use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use tollgate::Rate;
@@ -9,8 +9,13 @@ use crate::args::{attribute, name, wait};
 
 const HELP: &str = "\
 Requests are sent when they are due, whether earlier ones are answered or not, and latency counts from
-that time: a service that stalls is seen to stall. Over HTTP each of the --connections carries one
-request at a time, over gRPC 100; more at once wait, and the time is theirs.
+that time: a service that stalls is seen to stall. A request that failed counts with the time until it
+failed, one that was due and never sent with the time until the end. All connections are open before the
+first request is due. Over HTTP each of the --connections carries one request at a time, over gRPC 100;
+more at once wait, and the time is theirs. SIGINT and SIGTERM end a load early, with the figures so far.
+
+On a Redis, keys are apart from those of applications by --prefix, and from those of other runs by the
+time and the process in the name of the rule. Redis removes them when they would be full again.
 
 Examples:
   tollgate bench http://127.0.0.1:8080 path=/login method=POST --rate 5000
@@ -18,7 +23,8 @@ Examples:
   tollgate bench grpc://127.0.0.1:8081 path=/login --rate 20000 --connections 4
   tollgate bench redis://127.0.0.1:6379 --rate 20000 --limit 100/s --svg latency.svg
 
-Exit status: 0 all were answered, 1 some failed, 2 could not be run.";
+Exit status: 0 all were answered, 1 some failed, 2 could not be run or written, 130 or 143 ended by SIGINT
+or SIGTERM.";
 
 /// Put a load on a service or on a Redis, and tell how fast it answers.
 #[derive(Debug, clap::Args)]
@@ -63,21 +69,89 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAME", default_value = "ip", value_parser = name)]
     pub(crate) attribute: String,
 
-    /// The domain whose rules apply, at a service.
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = name)]
-    pub(crate) domain: String,
+    /// The domain whose rules apply, at a service: `default` unless this names another.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) domain: Option<String>,
 
-    /// The limit of each key, on a Redis. A service has rules of its own.
-    #[arg(long, value_name = "RATE", default_value = "100/s")]
-    pub(crate) limit: Rate,
+    /// The limit of each key, on a Redis: 100/s unless this says otherwise. A service has rules of its
+    /// own.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit: Option<Rate>,
 
-    /// Write the figures to a file.
+    /// What all keys in a Redis begin with: `tollgate-bench` unless this says otherwise. Under the prefix
+    /// of applications the load would count as one of their nodes.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) prefix: Option<String>,
+
+    /// Write the figures to a file, or with `-` to stdout, and the table to stderr.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
     /// Draw the latencies by percentile into a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(super) fn domain(&self) -> &str {
+        self.domain.as_deref().unwrap_or("default")
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        self.prefix.as_deref().unwrap_or("tollgate-bench")
+    }
+
+    pub(super) fn limit(&self) -> Result<Rate, String> {
+        self.limit.map_or_else(|| "100/s".parse::<Rate>().map_err(|error| error.to_string()), Ok)
+    }
+
+    /// Tells whether the load is put on a service, not on a Redis.
+    pub(super) fn is_on_service(&self) -> bool {
+        ["http://", "grpc://"].iter().any(|scheme| self.url.starts_with(scheme))
+    }
+
+    /// Refuses what contradicts itself or would be ignored.
+    pub(super) fn agree(&self) -> Result<(), String> {
+        let varied = &self.attribute;
+        if self.attributes.iter().any(|(name, _)| name == varied) {
+            return Err(format!(
+                "{varied} is the key, whose values the load makes: leave out {varied}=VALUE, or name \
+                 another key with --attribute"
+            ));
+        }
+        let useless = match self.is_on_service() {
+            true => self
+                .limit
+                .map(|_| "--limit is for a Redis: a service has rules of its own")
+                .or_else(|| {
+                    self.prefix.as_ref().map(|_| "--prefix is for a Redis: a service has its own")
+                }),
+            false => self
+                .domain
+                .as_ref()
+                .map(|_| "--domain is for a service: on a Redis there is one rule for the key")
+                .or_else(|| {
+                    let first = self.attributes.first();
+                    first.map(
+                        |_| "KEY=VALUE is for a service: on a Redis there is one rule for the key",
+                    )
+                }),
+        };
+        if let Some(useless) = useless {
+            return Err(useless.to_owned());
+        }
+        if self.svg.as_deref() == Some(Path::new("-")) {
+            return Err("a drawing is not written to stdout: name a file with --svg".to_owned());
+        }
+        let whole = |file: &PathBuf| path::absolute(file).unwrap_or_else(|_| file.clone());
+        match (&self.json, &self.svg) {
+            (Some(json), Some(svg)) if whole(json) == whole(svg) => Err(format!(
+                "--json and --svg both name {}: one would overwrite the other",
+                json.display()
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -13,10 +13,10 @@ const TOP: f64 = 40.0;
 /// The percentages at the ticks: each next one leaves a tenth of what the last one left.
 const TICKS: [f64; 5] = [0.0, 90.0, 99.0, 99.9, 99.99];
 
-/// Draws the latencies of a load. To the right, each tick leaves a tenth of the answers of the last
+/// Draws the latencies of a load. To the right, each tick leaves a tenth of the requests of the last
 /// one; upwards, each line is ten times as long.
 pub(super) fn svg(report: &Report) -> String {
-    let top_us = (report.latency_us(100.0).max(10) as f64).log10().ceil();
+    let top_us = (report.latency_us(100.0).unwrap_or_default().max(10) as f64).log10().ceil();
     let x = |percentage: f64| {
         let nines = -(1.0 - percentage / 100.0).log10();
         LEFT + nines / 4.0 * (WIDTH - LEFT - 20.0)
@@ -53,7 +53,9 @@ pub(super) fn svg(report: &Report) -> String {
     svg.push_str("<polyline fill=\"none\" stroke=\"#2060c0\" stroke-width=\"2\" points=\"");
     for step in 0..=160 {
         let percentage = 100.0 * (1.0 - 10_f64.powf(-f64::from(step) / 40.0));
-        let _ = write!(svg, "{:.1},{:.1} ", x(percentage), y(report.latency_us(percentage) as f64));
+        if let Some(micros) = report.latency_us(percentage) {
+            let _ = write!(svg, "{:.1},{:.1} ", x(percentage), y(micros as f64));
+        }
     }
     svg.push_str("\"/>\n</svg>\n");
     svg

@@ -1,5 +1,6 @@
 //! What a load is put on.
 
+mod address;
 mod grpc;
 mod http;
 mod redis;
@@ -25,16 +26,30 @@ pub(super) enum Caller<'t> {
     Redis(&'t Library),
 }
 
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    pub(super) is_allowed: bool,
+    /// Whether a rule applied to the request.
+    pub(super) has_rule: bool,
+}
+
 impl Target {
-    /// Reads the address, and makes sure that something answers there.
+    /// Reads the address, and opens all connections to what is there.
     pub(super) async fn new(args: &Bench) -> Result<Self, String> {
         let (scheme, rest) = args.url.split_once("://").unwrap_or_default();
+        if matches!(scheme, "http" | "grpc") || is_redis(scheme) {
+            args.agree()?;
+        }
         match scheme {
             "http" => Ok(Self::Http(Service::new(rest, args).await?)),
             "grpc" => Ok(Self::Grpc(Envoy::new(rest, args).await?)),
-            "redis" | "rediss" | "unix" | "redis+unix" => {
-                Ok(Self::Redis(Library::new(args).await?))
-            }
+            scheme if is_redis(scheme) => Ok(Self::Redis(Library::new(args).await?)),
+            "https" | "grpcs" => Err(format!(
+                "TLS is not measured: give the address behind it, as {}://HOST:PORT, of a listener \
+                 without certificates",
+                scheme.trim_end_matches('s')
+            )),
             _ => Err(format!(
                 "cannot tell what {:?} is: write http://HOST:PORT, grpc://HOST:PORT or \
                  redis://HOST:PORT",
@@ -61,14 +76,18 @@ impl Target {
 }
 
 impl Caller<'_> {
-    /// Asks for a key and tells whether it was allowed. After a failure the next question starts anew.
-    pub(super) async fn ask(&mut self, key: u32) -> Result<bool, String> {
+    /// Asks for a key and tells what was answered. After a failure the next question starts anew.
+    pub(super) async fn ask(&mut self, key: u32) -> Result<Answered, String> {
         match self {
             Self::Http(connection) => connection.ask(key).await,
             Self::Grpc(stream) => stream.ask(key).await,
             Self::Redis(library) => library.ask(key).await,
         }
     }
+}
+
+fn is_redis(scheme: &str) -> bool {
+    matches!(scheme, "redis" | "rediss" | "unix" | "redis+unix")
 }
 
 /// The value of the attribute that is the key.

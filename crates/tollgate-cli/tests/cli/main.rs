@@ -5,6 +5,7 @@
 
 mod acquire;
 mod bench;
+mod bench_faults;
 mod check;
 mod held;
 mod process;

@@ -1,7 +1,5 @@
 //! Envoy's rate limit protocol, as a service answers it over gRPC.
 
-use std::net::SocketAddr;
-
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, Request, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -9,14 +7,14 @@ use hyper::body::Bytes;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Mutex;
 use tollgate_envoy::RateLimiter;
 use tollgate_envoy::proto::rate_limit_descriptor::Entry;
 use tollgate_envoy::proto::rate_limit_response::Code;
 use tollgate_envoy::proto::{RateLimitDescriptor, RateLimitRequest};
 
-use super::value;
+use super::address::Address;
+use super::{Answered, value};
 use crate::bench::options::Bench;
 
 /// The most requests at a time on one connection: as many as every server should allow.
@@ -28,8 +26,7 @@ const ANSWER_LEN_MAX: usize = 64 * 1024;
 /// A service that answers `ShouldRateLimit`.
 #[derive(Debug)]
 pub(in crate::bench) struct Envoy {
-    address: SocketAddr,
-    host: String,
+    address: Address,
     uri: Uri,
     domain: String,
     /// The entries of the descriptor up to that of the key.
@@ -38,12 +35,12 @@ pub(in crate::bench) struct Envoy {
     connections: Vec<Connection>,
 }
 
-/// A connection, once it is open.
+/// A connection, if it is open.
 type Connection = Mutex<Option<Sender>>;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Asks on a connection that it shares with others, which is opened when it is needed.
+/// Asks on a connection that it shares with others, which is opened anew when it has ended.
 #[derive(Debug)]
 pub(in crate::bench) struct Stream<'e> {
     envoy: &'e Envoy,
@@ -56,49 +53,50 @@ pub(in crate::bench) struct Stream<'e> {
 struct Answer {
     #[prost(int32, tag = "1")]
     overall_code: i32,
+    #[prost(message, repeated, tag = "2")]
+    statuses: Vec<Status>,
+}
+
+/// As much of the status of a descriptor as matters here.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(bytes = "vec", optional, tag = "2")]
+    current_limit: Option<Vec<u8>>,
+    #[prost(uint32, tag = "3")]
+    limit_remaining: u32,
+}
+
+impl Status {
+    /// Tells whether a rule applied: one without a limit leaves the most that can be told.
+    const fn has_rule(&self) -> bool {
+        self.current_limit.is_some() || self.limit_remaining > 0
+    }
 }
 
 impl Envoy {
     pub(super) async fn new(rest: &str, args: &Bench) -> Result<Self, String> {
-        let host = rest.split('/').next().unwrap_or_default().to_owned();
-        if !host.contains(':') {
-            return Err(format!("{host:?} names no port: write grpc://HOST:PORT"));
-        }
-        let unreachable = |error| format!("cannot reach {host}: {error}");
-        let address = lookup_host(&host).await.map_err(unreachable)?.next();
-        let address = address.ok_or_else(|| format!("{host} has no address"))?;
+        let address = Address::read("grpc", rest, None).await?;
+        let host = &address.host;
         let uri = format!("http://{host}{}", RateLimiter::PATH);
         let uri = uri.parse().map_err(|error| format!("{host:?} is no address: {error}"))?;
         let entry =
             |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
-        let connections = (0..args.connections).map(|_| Connection::default()).collect();
-        let envoy = Self {
+        let open = address.open(args.connections, connect).await?;
+        let connections = open.into_iter().map(|sender| Mutex::new(Some(sender))).collect();
+        Ok(Self {
             address,
-            host,
             uri,
-            domain: args.domain.clone(),
+            domain: args.domain().to_owned(),
             entries: args.attributes.iter().map(entry).collect(),
             attribute: args.attribute.clone(),
             connections,
-        };
-        envoy.connect().await.map_err(|error| format!("cannot reach {}: {error}", envoy.host))?;
-        Ok(envoy)
+        })
     }
 
     /// Returns the caller with a number; callers of neighbouring numbers have other connections.
     pub(super) fn stream(&self, number: usize) -> Stream<'_> {
         let connection = &self.connections[number % self.connections.len()];
         Stream { envoy: self, connection, sender: None }
-    }
-
-    async fn connect(&self) -> Result<Sender, String> {
-        let stream = TcpStream::connect(self.address).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|error| chain(&error))?;
-        // How it ends is told by the requests on it.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
     }
 
     /// Writes a request as a message of gRPC.
@@ -120,7 +118,7 @@ impl Envoy {
 }
 
 impl Stream<'_> {
-    pub(super) async fn ask(&mut self, key: u32) -> Result<bool, String> {
+    pub(super) async fn ask(&mut self, key: u32) -> Result<Answered, String> {
         let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.open().await.map_err(|error| format!("cannot connect: {error}"))?,
@@ -135,11 +133,11 @@ impl Stream<'_> {
         let mut shared = self.connection.lock().await;
         match shared.as_ref().filter(|sender| !sender.is_closed()) {
             Some(sender) => Ok(sender.clone()),
-            None => Ok(shared.insert(self.envoy.connect().await?).clone()),
+            None => Ok(shared.insert(connect(self.envoy.address.clone()).await?).clone()),
         }
     }
 
-    async fn exchange(&self, sender: &mut Sender, key: u32) -> Result<bool, String> {
+    async fn exchange(&self, sender: &mut Sender, key: u32) -> Result<Answered, String> {
         let request = Request::post(self.envoy.uri.clone())
             .header(CONTENT_TYPE, "application/grpc")
             .header(TE, "trailers")
@@ -159,12 +157,23 @@ impl Stream<'_> {
         let body = body.to_bytes();
         let message = body.split_at_checked(5).map(|(_, message)| message);
         let answer = message.and_then(|message| Answer::decode(message).ok());
-        match answer.and_then(|answer| Code::try_from(answer.overall_code).ok()) {
-            Some(Code::Ok) => Ok(true),
-            Some(Code::OverLimit) => Ok(false),
-            _ => Err("the answer is neither OK nor OVER_LIMIT".to_owned()),
-        }
+        let answer = answer.ok_or("the answer is none of ShouldRateLimit")?;
+        let is_allowed = match Code::try_from(answer.overall_code) {
+            Ok(Code::Ok) => true,
+            Ok(Code::OverLimit) => false,
+            _ => return Err("the answer is neither OK nor OVER_LIMIT".to_owned()),
+        };
+        Ok(Answered { is_allowed, has_rule: answer.statuses.iter().any(Status::has_rule) })
     }
+}
+
+async fn connect(address: Address) -> Result<Sender, String> {
+    let stream = address.connect().await?;
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.map_err(|error| chain(&error))?;
+    // How it ends is told by the requests on it.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }
 
 /// Tells what a gRPC status says, unless it says that all went well.

@@ -1,11 +1,15 @@
 //! The check API of a service.
 
-use std::net::SocketAddr;
+mod answer;
+
+use std::sync::{Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 
-use super::value;
+use self::answer::{Answer, stranger};
+use super::address::Address;
+use super::{Answered, value};
 use crate::bench::options::Bench;
 
 /// The longest answer that is read.
@@ -14,13 +18,14 @@ const ANSWER_LEN_MAX: usize = 64 * 1024;
 /// A service that answers `/v1/check`.
 #[derive(Debug)]
 pub(in crate::bench) struct Service {
-    address: SocketAddr,
-    host: String,
+    address: Address,
     /// The body up to the value of the key, and after it.
     body: (String, &'static str),
+    /// Connections that nobody has used yet.
+    open: Mutex<Vec<TcpStream>>,
 }
 
-/// A connection to a service, which is opened when it is needed.
+/// A connection to a service, which is opened anew when it has ended.
 #[derive(Debug)]
 pub(in crate::bench) struct Connection<'s> {
     service: &'s Service,
@@ -30,107 +35,77 @@ pub(in crate::bench) struct Connection<'s> {
 
 impl Service {
     pub(super) async fn new(rest: &str, args: &Bench) -> Result<Self, String> {
-        let host = rest.split('/').next().unwrap_or_default().to_owned();
-        let host = if host.contains(':') { host } else { format!("{host}:80") };
-        let unreachable = |error| format!("cannot reach {host}: {error}");
-        let address = lookup_host(&host).await.map_err(unreachable)?.next();
-        let address = address.ok_or_else(|| format!("{host} has no address"))?;
+        let address = Address::read("http", rest, Some(80)).await?;
         let mut fixed = String::new();
         for (name, value) in &args.attributes {
             let [name, value] = [name, value].map(|text| serde_json::Value::from(text.as_str()));
             fixed.push_str(&format!("{name}:{value},"));
         }
-        let domain = serde_json::Value::from(args.domain.as_str());
+        let domain = serde_json::Value::from(args.domain());
         let key = serde_json::Value::from(args.attribute.as_str());
         let body = (format!("{{\"domain\":{domain},\"attributes\":{{{fixed}{key}:\""), "\"}}");
-        let service = Self { address, host, body };
-        let probe = TcpStream::connect(service.address).await;
-        probe.map_err(|error| format!("cannot reach {}: {error}", service.host))?;
-        Ok(service)
+        let open = address.open(args.connections, async |address| address.connect().await).await?;
+        Ok(Self { address, body, open: Mutex::new(open) })
     }
 
     pub(super) fn connection(&self) -> Connection<'_> {
-        Connection { service: self, stream: None, buffer: Vec::new() }
+        let stream = self.open.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Connection { service: self, stream, buffer: Vec::new() }
+    }
+
+    fn request(&self, key: u32) -> String {
+        let (before, after) = &self.body;
+        let value = value(key);
+        let (host, len) = (&self.address.host, before.len() + value.len() + after.len());
+        format!(
+            "POST /v1/check HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+             content-length: {len}\r\n\r\n{before}{value}{after}"
+        )
     }
 }
 
 impl Connection<'_> {
-    pub(super) async fn ask(&mut self, key: u32) -> Result<bool, String> {
+    pub(super) async fn ask(&mut self, key: u32) -> Result<Answered, String> {
+        let request = self.service.request(key);
         // Taken, so that a connection on which something failed is not used again.
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => self.open().await.map_err(|error| format!("cannot connect: {error}"))?,
-        };
-        let (status, stays) = self
-            .exchange(&mut stream, key)
-            .await
-            .map_err(|error| format!("cannot ask: {error}"))?;
-        if stays {
-            self.stream = Some(stream);
+        if let Some(stream) = self.stream.take() {
+            let answered = self.exchange(stream, &request).await;
+            // A service may close a connection while it is idle, and then has not seen the request.
+            if answered.is_ok() || !self.buffer.is_empty() {
+                return answered;
+            }
         }
-        match status {
-            200 => Ok(true),
-            429 => Ok(false),
-            _ => Err(format!("status {status}")),
-        }
+        let stream = self.service.address.connect().await;
+        let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+        self.exchange(stream, &request).await
     }
 
-    async fn open(&self) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.service.address).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    }
-
-    /// Sends a question, and returns the answer's status and whether the connection stays open.
-    async fn exchange(&mut self, stream: &mut TcpStream, key: u32) -> std::io::Result<(u16, bool)> {
-        let Service { host, body: (before, after), .. } = self.service;
-        let body = format!("{before}{}{after}", value(key));
-        let len = body.len();
-        let request = format!(
-            "POST /v1/check HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
-             content-length: {len}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).await?;
+    /// Sends a question and reads the answer. The connection is kept if it can be used again, and
+    /// the buffer is empty if no answer had begun.
+    async fn exchange(&mut self, mut stream: TcpStream, request: &str) -> Result<Answered, String> {
+        let host = &self.service.address.host;
+        let broken = |error: std::io::Error| format!("cannot ask: {error}");
         self.buffer.clear();
+        stream.write_all(request.as_bytes()).await.map_err(broken)?;
         loop {
-            if stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            if stream.read_buf(&mut self.buffer).await.map_err(broken)? == 0 {
+                return Err("cannot ask: the connection was closed before the answer".to_owned());
             }
-            if let Some(answer) = answer(&self.buffer) {
-                return Ok(answer);
-            }
-            if self.buffer.len() > ANSWER_LEN_MAX {
-                return Err(std::io::Error::other("the answer is too long"));
+            match Answer::read(&self.buffer) {
+                Err(_) => return Err(stranger(host, "it answers in no HTTP/1.1")),
+                Ok(None) if self.buffer.len() > ANSWER_LEN_MAX => {
+                    return Err(stranger(host, "the answer is too long"));
+                }
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    let judged = answer.judged(host);
+                    // What follows an answer of a stranger may be a rest of its body.
+                    if answer.stays && judged.is_ok() {
+                        self.stream = Some(stream);
+                    }
+                    return judged;
+                }
             }
         }
-    }
-}
-
-/// Reads the status of a whole answer, and whether the connection stays open after it.
-fn answer(bytes: &[u8]) -> Option<(u16, bool)> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&bytes[..end]).ok()?;
-    let status = head.get(9..12)?.parse().ok()?;
-    let field = |wanted: &str| {
-        head.lines().skip(1).find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case(wanted).then(|| value.trim())
-        })
-    };
-    let len: usize = field("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
-    let stays = field("connection").is_none_or(|value| !value.eq_ignore_ascii_case("close"));
-    (bytes.len() >= end + 4 + len).then_some((status, stays))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_whole_when_its_body_is() {
-        let whole = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(answer(whole), Some((429, true)));
-        (0..whole.len()).for_each(|len| assert_eq!(answer(&whole[..len]), None, "{len}"));
-        assert_eq!(answer(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"), Some((200, false)));
     }
 }
