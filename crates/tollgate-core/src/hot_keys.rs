@@ -71,6 +71,11 @@ impl LeaseTerms {
     /// The smallest burst of which slices can be taken: 10.
     pub const BURST_MIN: u64 = 10;
 
+    /// The shortest [`ttl`](Self::ttl) with which slices are debited: 10 ms. One that ends sooner is
+    /// not worth its call, so that a bucket with a shorter ttl is judged by the store alone, and its
+    /// burst is smaller all the same.
+    pub const TTL_MIN: Duration = Duration::from_millis(10);
+
     /// Returns the terms of a quota, or `None` if it is not a token bucket with a burst of at least
     /// [`BURST_MIN`](Self::BURST_MIN).
     pub fn of(quota: &Quota) -> Option<Self> {

@@ -67,6 +67,13 @@ impl Limiter {
             true => self.ask(operation, charged, ticket, now).await,
             false => Box::pin(self.ask_shards(operation, charged, ticket, now)).await,
         };
+        if let Ok(said) = &verdict
+            && is_check(operation, ticket)
+            && !said.is_allowed()
+            && !said.asked_store()
+        {
+            self.denials().note_hit();
+        }
         verdict.or_else(|unanswered| {
             self.decide_unanswered(operation, charged, ticket, now, unanswered)
         })

@@ -188,7 +188,14 @@ impl Limiter {
         let left = self.store().deadline(self.deadline()).saturating_sub(start.elapsed());
         let again = within(left, self.ask(operation, &second, ticket, now)).await;
         // The denial stands if the other shard does not answer in time.
-        let Some(Ok(again)) = again else { return Ok(said) };
+        let again = match again {
+            Some(Ok(again)) => again,
+            Some(Err(Unanswered { asked, .. })) => {
+                let asked = said.asked_store() || asked;
+                return Ok(said.with_asked(asked));
+            }
+            None => return Ok(said.with_asked(true)),
+        };
         let mut rules: SmallVec<[RuleDecision; 2]> = said.rules().iter().cloned().collect();
         for (place, then) in places.into_iter().zip(again.rules()) {
             if let Some(before) = rules.get_mut(place) {

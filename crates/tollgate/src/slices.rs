@@ -25,9 +25,6 @@ use tollgate_core::{Allow, Cost, LeaseTerms, Quota};
 pub(crate) use self::held::Parts;
 use self::held::{Debit, Key, Slice};
 
-/// A slice that ends sooner than this is not worth its call.
-const TTL_MIN: Duration = Duration::from_millis(10);
-
 const SHARDS: usize = if cfg!(test) { 1 } else { 16 };
 
 /// The most keys of a part of the table; further ones are judged by the store.
@@ -193,7 +190,9 @@ impl Shard {
     /// Notes the first check of a key, or the first on other terms.
     fn begin(&mut self, key: &str, terms: &LeaseTerms, cost: Cost, now: Instant) {
         let before = self.keys.get(key).map(|held| held.debit.voided());
-        if terms.ttl() < TTL_MIN || (before.is_none() && self.keys.len() >= SHARD_LEN_MAX) {
+        if terms.ttl() < LeaseTerms::TTL_MIN
+            || (before.is_none() && self.keys.len() >= SHARD_LEN_MAX)
+        {
             return;
         }
         let held = Key {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use tollgate_core::{Cost, CostRule, HotKeys};
+use tollgate_core::{Cost, CostRule, HotKeys, LeaseTerms};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
@@ -151,20 +151,28 @@ impl Decoder<'_> {
         hot_keys: HotKeys,
     ) {
         let quotas = || std::iter::once(own).chain(overrides);
-        // The most that one shard can hold, where a bucket is kept in such.
-        let shards = match hot_keys {
-            HotKeys::Shards(count) => u64::from(count.get()),
-            _ => 1,
+        // What a bucket can hold as it is kept in a store that nodes share.
+        let burst = |placed: &PlacedQuota| {
+            let whole = u64::from(placed.quota.burst());
+            match hot_keys {
+                HotKeys::Shards(count) => whole.div_ceil(count.get().into()),
+                HotKeys::Lease => LeaseTerms::of(&placed.quota)
+                    .map_or(whole, |terms| terms.quota().burst().into()),
+                _ => whole,
+            }
         };
-        let burst = |placed: &PlacedQuota| u64::from(placed.quota.burst()).div_ceil(shards);
-        let of_shard = if shards > 1 { " in a shard" } else { "" };
+        let as_kept = match hot_keys {
+            HotKeys::Shards(count) if count.get() > 1 => " in a shard",
+            HotKeys::Lease => " with `lease`",
+            _ => "",
+        };
         let most = quotas().map(burst).max().unwrap_or_default();
         for (units, span) in &cost.units {
             let above = |limits: &str, limit: &PlacedQuota| {
                 let message = format!("cost {units} is above {limits} of the rule");
                 Mistake::new(span.clone(), message)
                     .label("requests of this cost are refused")
-                    .also(limit.span.clone(), format!("at most {} at once{of_shard}", burst(limit)))
+                    .also(limit.span.clone(), format!("at most {} at once{as_kept}", burst(limit)))
             };
             if *units > most {
                 let help = format!("give at most {most}, or allow more at once");

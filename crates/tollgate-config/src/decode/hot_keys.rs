@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU8;
 
-use tollgate_core::{HotKeys, LeaseTerms, Quota, ShardTerms};
+use tollgate_core::{Algorithm, HotKeys, LeaseTerms, Quota, ShardTerms};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
-use crate::mistake::Mistake;
+use crate::decode::quota::PlacedQuota;
+use crate::mistake::{Mistake, listed};
 use crate::tree::{Node, Value};
 
 pub(super) const HOT_KEYS: Shape = Shape {
@@ -21,45 +22,86 @@ pub(super) const HOT_KEYS: Shape = Shape {
     ],
 };
 
+/// What is said besides of a quota that cannot be served as `hot_keys` says.
+const HELP: &str = "or remove `hot_keys`: `exact` is the default";
+
 impl Decoder<'_> {
-    /// Reads how the keys under `quotas` are served.
-    pub(super) fn hot_keys(&mut self, fields: &Fields<'_>, quotas: &[Quota]) -> HotKeys {
+    /// Reads how the keys under a rule's own quota and those of its overrides are served.
+    pub(super) fn hot_keys(
+        &mut self,
+        fields: &Fields<'_>,
+        own: Option<&PlacedQuota>,
+        overrides: &[PlacedQuota],
+    ) -> HotKeys {
         let Some(node) = fields.value("hot_keys", self) else {
             return HotKeys::Exact;
         };
         if matches!(node.value, Value::Mapping(_)) {
-            return self.shards(node, quotas).map_or(HotKeys::Exact, HotKeys::Shards);
+            return self.shards(node, own, overrides).map_or(HotKeys::Exact, HotKeys::Shards);
         }
-        let words = ["exact", "lease", "shards"];
-        match self.word(node, "hot_keys", &words, &[("leases", "lease"), ("shard", "shards")]) {
-            Some("shards") => {
-                let example = format!("{{ {} }}", self.format.assign("shards", "16"));
-                let example = self.format.assign("hot_keys", &example);
-                let message = "`shards` needs their number";
-                self.error(
-                    Mistake::new(node.span.clone(), message)
-                        .help(format!("for example `{example}`")),
-                );
-                HotKeys::Exact
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && matches!(scalar.text.as_str(), "shards" | "shard")
+        {
+            let example = format!("{{ {} }}", self.format.assign("shards", "16"));
+            let example = self.format.assign("hot_keys", &example);
+            let message = "`shards` needs their number";
+            let help = format!("for example `{example}`");
+            self.error(Mistake::new(node.span.clone(), message).help(help));
+            return HotKeys::Exact;
+        }
+        let words = ["exact", "lease"];
+        let shards = format!("{{ {} }}", self.format.assign("shards", "n"));
+        let choices = listed(&[words[0], words[1], &shards]);
+        match self.word_of(node, "hot_keys", &words, &[("leases", "lease")], &choices) {
             Some("lease") => {
-                if let Some(quota) = quotas.iter().find(|one| LeaseTerms::of(one).is_none()) {
-                    let message = format!(
-                        "`lease` needs a token bucket with a burst of at least {}, not {} with {}",
-                        LeaseTerms::BURST_MIN,
-                        quota.algorithm(),
-                        quota.burst()
-                    );
-                    let help = "raise the burst, or remove the line: `exact` is the default";
-                    self.error(Mistake::new(node.span.clone(), message).help(help));
-                }
+                self.check_lease(node, own, overrides);
                 HotKeys::Lease
             }
             _ => HotKeys::Exact,
         }
     }
 
-    fn shards(&mut self, node: &Node, quotas: &[Quota]) -> Option<NonZeroU8> {
+    /// Reports quotas that have no slices, and doubts those whose slices would end too soon.
+    fn check_lease(&mut self, node: &Node, own: Option<&PlacedQuota>, overrides: &[PlacedQuota]) {
+        let algorithm = own.into_iter().chain(overrides).map(|one| one.quota.algorithm()).next();
+        if let Some(other) = algorithm.filter(|one| *one != Algorithm::TokenBucket) {
+            let message = format!("`lease` needs the algorithm `token_bucket`, not `{other}`");
+            let help = format!("use that, {HELP}");
+            self.error(Mistake::new(node.span.clone(), message).help(help));
+            return;
+        }
+        for (placed, is_own) in each(own, overrides) {
+            let quota = &placed.quota;
+            let Some(terms) = LeaseTerms::of(quota) else {
+                let (least, burst) = (LeaseTerms::BURST_MIN, quota.burst());
+                let message = format!("`lease` needs a burst of at least {least}, not {burst}");
+                let help = format!("raise the burst, {HELP}");
+                self.error(at(node, placed, is_own, message).help(help));
+                continue;
+            };
+            if terms.ttl() < LeaseTerms::TTL_MIN {
+                let (less, burst) = (terms.quota().burst(), quota.burst());
+                let message = format!(
+                    "`lease` leases nothing of a burst of {burst} at {}: a slice would last for \
+                     less than {} ms",
+                    quota.rate(),
+                    LeaseTerms::TTL_MIN.as_millis()
+                );
+                let help = format!("raise the burst to at least {}, {HELP}", burst_min(quota));
+                let mistake = at(node, placed, is_own, message);
+                self.warning(
+                    mistake.label(format!("at most {less} at once all the same")).help(help),
+                );
+            }
+        }
+    }
+
+    fn shards(
+        &mut self,
+        node: &Node,
+        own: Option<&PlacedQuota>,
+        overrides: &[PlacedQuota],
+    ) -> Option<NonZeroU8> {
         let fields = Fields::of(node, &HOT_KEYS, self)?;
         let node = fields.required("shards", &self.format.assign("shards", "16"), self)?;
         let count = self.whole(node, "shards", "16")?;
@@ -71,13 +113,40 @@ impl Decoder<'_> {
             self.error(Mistake::new(node.span.clone(), message).help(help));
             return None;
         };
-        for quota in quotas {
-            if let Err(error) = ShardTerms::of(quota, count) {
-                let help = "change that, or remove `hot_keys`: `exact` is the default";
-                self.error(Mistake::new(node.span.clone(), error.to_string()).help(help));
-                break;
+        for (placed, is_own) in each(own, overrides) {
+            if let Err(error) = ShardTerms::of(&placed.quota, count) {
+                let help = format!("change that, {HELP}");
+                self.error(at(node, placed, is_own, error.to_string()).help(help));
+                // What is wrong with the rule's own is wrong with most of the others.
+                if is_own {
+                    break;
+                }
             }
         }
         Some(count)
     }
+}
+
+/// All quotas of a rule, each with whether it is the rule's own.
+fn each<'q>(
+    own: Option<&'q PlacedQuota>,
+    overrides: &'q [PlacedQuota],
+) -> impl Iterator<Item = (&'q PlacedQuota, bool)> {
+    own.map(|own| (own, true)).into_iter().chain(overrides.iter().map(|one| (one, false)))
+}
+
+/// A mistake between `hot_keys` and a quota: an override is marked itself, since it may stand far
+/// from both.
+fn at(node: &Node, placed: &PlacedQuota, is_own: bool, message: String) -> Mistake {
+    if is_own {
+        return Mistake::new(node.span.clone(), message);
+    }
+    Mistake::new(placed.span.clone(), message).also(node.span.clone(), "it is served like this")
+}
+
+/// The smallest burst of which slices would be leased at the rate of `quota`.
+fn burst_min(quota: &Quota) -> u128 {
+    let rate = quota.rate();
+    let units = u128::from(rate.units()) * LeaseTerms::TTL_MIN.as_micros();
+    units.div_ceil(rate.period().as_micros()) * u128::from(LeaseTerms::BURST_MIN)
 }

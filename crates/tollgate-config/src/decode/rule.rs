@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tollgate_core::{Algorithm, DOMAIN_DEFAULT, Exception, Missing, Quota, Rule, key};
+use tollgate_core::{Algorithm, DOMAIN_DEFAULT, Exception, Missing, Rule, key};
 
 use crate::decode::Decoder;
 use crate::decode::fields::{Fields, Shape};
@@ -146,9 +146,7 @@ impl Decoder<'_> {
             self.check_local_parts(fields, share, quotas);
         }
 
-        let counted: Vec<Quota> =
-            quota.iter().chain(&exceptions.quotas).map(|placed| placed.quota).collect();
-        let hot_keys = self.hot_keys(fields, &counted);
+        let hot_keys = self.hot_keys(fields, quota.as_ref(), &exceptions.quotas);
         if let (Some(cost), Some(quota), false) = (&cost, &quota, exceptions.lacks_quota) {
             self.check_cost(cost, quota, &exceptions.quotas, hot_keys);
         }

@@ -107,7 +107,19 @@ impl Decoder<'_> {
         known: &[&'static str],
         synonyms: &[(&str, &'static str)],
     ) -> Option<&'static str> {
-        let choices = format!("it is one of {}", listed(known));
+        self.word_of(node, field, known, synonyms, &listed(known))
+    }
+
+    /// Reads one of the `known` words, where `choices` is all that can be written, not only words.
+    pub(super) fn word_of(
+        &mut self,
+        node: &Node,
+        field: &str,
+        known: &[&'static str],
+        synonyms: &[(&str, &'static str)],
+        choices: &str,
+    ) -> Option<&'static str> {
+        let choices = format!("it is one of {choices}");
         let Value::Scalar(Scalar { text, .. }) = &node.value else {
             self.expected(node, &format!("`{field}`"), "one word", Some(&choices));
             return None;

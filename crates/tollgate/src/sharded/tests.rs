@@ -140,6 +140,45 @@ async fn a_shard_that_has_denied_is_not_asked_again_before_it_can_allow() {
 }
 
 #[tokio::test]
+async fn a_check_that_is_denied_without_asking_counts_once_however_many_shards_are_known() {
+    let (remote, clock) = (Remote::default(), ManualClock::new());
+    let limiter = limiter(&remote, &[sharded("all", quota("8/day", 8), 4)], &clock);
+    let hits = || limiter.status().denial_cache_hits;
+    let mut unasked = 0;
+    for _ in 0..100 {
+        remote.calls();
+        let verdict = check(&limiter, 1).await;
+        assert_eq!(verdict.asked_store(), !remote.calls().is_empty());
+        unasked += u64::from(!verdict.asked_store());
+    }
+    assert_eq!(hits(), unasked, "all four are known by then");
+    remote.calls();
+    for _ in 0..1_000 {
+        assert!(!check(&limiter, 1).await.is_allowed());
+    }
+    assert_eq!((remote.calls().len(), hits() - unasked), (0, 1_000));
+}
+
+#[tokio::test]
+async fn a_known_denial_is_no_hit_if_another_shard_was_asked_in_vain() {
+    let (remote, clock) = (Remote::default(), ManualClock::new());
+    let limiter = limiter(&remote, &[sharded("all", quota("2/day", 2), 2)], &clock);
+    let half = quota("1/day", 1);
+    let charge = [Charge::new("default:all:@shard=0", &half, Cost::ONE)];
+    assert!(remote.memory.decide(Operation::Spend, &charge, limiter.now()).unwrap()[0].is_allow());
+    *remote.lost.lock().unwrap() = Some("default:all:@shard=1");
+    let mut denied = 0;
+    for _ in 0..8 {
+        let verdict = check(&limiter, 1).await;
+        assert!(verdict.asked_store());
+        denied += u32::from(verdict.mode() == Mode::Exact);
+    }
+    assert!(denied >= 2, "{denied}: the second of these was known");
+    assert_eq!(limiter.status().denial_cache_hits, 0);
+    assert_eq!(remote.calls().iter().filter(|keys| *keys == charge[0].key).count(), 1);
+}
+
+#[tokio::test]
 async fn a_cost_that_only_some_shards_can_hold_is_asked_of_those() {
     let (remote, clock) = (Remote::default(), ManualClock::new());
     let limiter = limiter(&remote, &[sharded("all", quota("10/day", 10), 4)], &clock);
