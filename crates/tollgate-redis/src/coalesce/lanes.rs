@@ -74,14 +74,14 @@ impl Coalescer {
             lane.in_flight.retain(|turn| !is_over(turn));
         }
         let at = deadline.checked_sub(timeout).unwrap_or(deadline);
-        let mut begin = |lane: &mut Lane, charges: usize| {
+        let mut begin = |lane: &mut Lane, checks: usize| {
             let turn = lanes.turns;
             lanes.turns += 1;
-            lane.in_flight.push(InFlight { turn, charges, deadline });
+            lane.in_flight.push(InFlight { turn, checks, deadline });
             Turn::new(Arc::clone(server), slot, turn)
         };
         if lane.is_empty() && lane.may_call(&mut lanes.pace, at) {
-            return Place::First(begin(lane, charges.len()));
+            return Place::First(begin(lane, 1));
         }
         let Some(runtime) = server.runtime() else { return Place::Unwatched };
         let mut begins_watch = false;
@@ -143,7 +143,7 @@ impl Coalescer {
         lanes.waiting -= gone;
         if let Some(batch) = batch {
             let in_flight = &mut lane.in_flight[place];
-            (in_flight.charges, in_flight.deadline) = (batch.charges(), deadline);
+            (in_flight.checks, in_flight.deadline) = (batch.checks(), deadline);
             return Some(batch);
         }
         lane.in_flight.swap_remove(place);

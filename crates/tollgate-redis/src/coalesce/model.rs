@@ -319,7 +319,7 @@ fn a_check_goes_beside_another_only_where_calls_are_few() {
         drop(alone);
         assert_eq!(heard(behind), Ok(0));
         let _ = model.end();
-        model.clock_ms.store(1, Ordering::SeqCst);
+        model.clock_ms.store(30, Ordering::SeqCst);
         let (one, other) = (model.place("a", 0, cx), model.place("b", 0, cx));
         assert!(is_first(one) && is_first(other));
         assert_eq!(model.end()("b"), 1);
@@ -480,12 +480,12 @@ fn who_comes_while_a_watch_ends_is_watched() {
         drop(model.wait("gone", 0));
         drop((one, other));
         // Calls are few again.
-        model.clock_ms.store(1, Ordering::SeqCst);
+        model.clock_ms.store(30, Ordering::SeqCst);
         let turns = model.turns();
         let ends = beside(&model, |model| model.watch());
         let waits = model.wait("waits", 0);
         let _ = ends.join().unwrap();
-        model.clock_ms.store(11, Ordering::SeqCst);
+        model.clock_ms.store(40, Ordering::SeqCst);
         assert_eq!(model.watch(), 1);
         assert_eq!(heard(waits), Err("no turn"));
         drop(turns);

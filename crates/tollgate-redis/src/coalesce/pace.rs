@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Below one call in so long, a check that finds others in flight goes at once as well: a call of its own costs the
-/// server and this process more than a place in another, which counts only where there are many.
-const INTERVAL: Duration = Duration::from_micros(400);
+/// Where calls come less often than this, a check that finds others in flight goes at once as well: a call of its own
+/// costs the server and this process more than a place in another, which counts only where there are many.
+const INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 10 });
 
 /// How many calls may come at once after a while without any.
 const BURST: u32 = if cfg!(test) { 2 } else { 8 };

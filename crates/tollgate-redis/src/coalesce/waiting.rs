@@ -17,7 +17,7 @@ use super::watch::Watched;
 /// half of them.
 const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
 
-/// How many charges are in flight at most if small calls go beside each other.
+/// How many checks are in flight at most if small calls go beside each other.
 pub(super) const IN_FLIGHT_MAX: usize = if cfg!(test) { 2 } else { 8 };
 
 /// How many calls are in flight if one of many charges is: while the server works on one, the other is on its
@@ -61,7 +61,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) turn: u64,
-    pub(super) charges: usize,
+    pub(super) checks: usize,
     /// When the call that it makes is over.
     pub(super) deadline: Instant,
 }
@@ -83,7 +83,7 @@ impl Lane {
     /// Whether a check goes at once, if nobody waits.
     pub(super) fn may_call(&self, pace: &mut Pace, now: Instant) -> bool {
         let are_few = pace.admits(now);
-        self.in_flight.is_empty() || (are_few && self.charges_in_flight() < IN_FLIGHT_MAX)
+        self.in_flight.is_empty() || (are_few && self.checks_in_flight() < IN_FLIGHT_MAX)
     }
 
     /// Whether those who wait go beside the calls in flight, of which there are none if they took too long.
@@ -95,15 +95,15 @@ impl Lane {
     /// Whether those who wait go when the call in flight at `place` has ended.
     pub(super) fn may_go_on(&self, place: usize, pace: &mut Pace, now: Instant) -> bool {
         let others = self.in_flight.len().saturating_sub(1);
-        let ended = self.in_flight.get(place).map_or(0, |ended| ended.charges);
+        let ended = self.in_flight.get(place).map_or(0, |ended| ended.checks);
         !self.is_empty()
             && (others == 0
                 || (self.are_many() && others < LARGE_MAX)
-                || (self.charges_in_flight() - ended < IN_FLIGHT_MAX && pace.admits(now)))
+                || (self.checks_in_flight() - ended < IN_FLIGHT_MAX && pace.admits(now)))
     }
 
-    fn charges_in_flight(&self) -> usize {
-        self.in_flight.iter().map(|one| one.charges).sum()
+    fn checks_in_flight(&self) -> usize {
+        self.in_flight.iter().map(|one| one.checks).sum()
     }
 
     fn are_many(&self) -> bool {
