@@ -21,6 +21,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 use crate::Error;
+use crate::client::Transport;
 
 /// The first argument of a program that is to be a service.
 pub(crate) const WORD: &str = "service";
@@ -35,6 +36,14 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// Returns the port at which it is asked so.
+    pub const fn of(self, transport: Transport) -> u16 {
+        match transport {
+            Transport::Http => self.http,
+            Transport::Grpc { .. } => self.grpc,
+        }
+    }
+
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (http, grpc) = line.split_once(' ')?;
         Some(Self { http: http.parse().ok()?, grpc: grpc.parse().ok()? })

@@ -102,7 +102,6 @@ impl Limiter {
         let is_leased = |rule: &Arc<Rule>| rule.hot_keys() == HotKeys::Lease && !rule.is_shadow();
         // Where no rule leases, nothing is looked at twice.
         if operation != Operation::Spend
-            || self.store().answers_at_once()
             || !rules.of_domain(attributes.domain()).iter().any(is_leased)
         {
             return None;

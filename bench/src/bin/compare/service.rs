@@ -33,10 +33,7 @@ impl Pair {
         let runtime = Arc::new(Builder::new_multi_thread().worker_threads(2).enable_all().build()?);
         let (ours, other) = (Arc::new(self.ours), Arc::new(self.other.1));
         let client = |process: &Process| {
-            let port = match self.transport {
-                Transport::Http => process.ports().http,
-                Transport::Grpc { .. } => process.ports().grpc,
-            };
+            let port = process.ports().of(self.transport);
             Client { transport: self.transport, port, connections: self.connections, keys: KEYS }
         };
         let throughput = |process: &Arc<Process>| -> Run {

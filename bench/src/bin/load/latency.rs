@@ -41,7 +41,6 @@ const PERCENTILES: [(&str, bool, usize); 4] = [
 
 /// The places of those that have aims.
 const P50: usize = 0;
-const P99: usize = 1;
 const WINDOW_P99: usize = 3;
 
 /// What is told of one round.
@@ -75,7 +74,8 @@ fn of_the_service(processors: &Processors, redis: &str, round: Duration) -> Resu
         ("HTTP, memory", &memory, Transport::Http, None),
         ("HTTP, Redis", &redis, Transport::Http, None),
     ];
-    let rows = rows.map(|(what, words, transport, limitador)| Row { what, words, transport, limitador });
+    let rows =
+        rows.map(|(what, words, transport, limitador)| Row { what, words, transport, limitador });
     println!(
         "| {RATE_PER_SECOND}/s over {CONNECTIONS} connections, {ROUNDS} rounds of {} s | p50 | p99 | p99.9 | \
          p99 of 50 ms | limitador's p50 | p99 |",
@@ -87,10 +87,7 @@ fn of_the_service(processors: &Processors, redis: &str, round: Duration) -> Resu
         processors.give_to(Party::Service)?;
         let service = Process::start(row.words)?;
         processors.give_to(Party::Generator)?;
-        let port = match row.transport {
-            Transport::Http => service.ports().http,
-            Transport::Grpc { .. } => service.ports().grpc,
-        };
+        let port = service.ports().of(row.transport);
         let schedule = Schedule {
             transport: row.transport,
             port,
@@ -222,9 +219,9 @@ fn told(latencies: &Latencies) -> Told {
     })
 }
 
-/// The round in the middle by its p99.
+/// The round in the middle by its p99 of windows.
 fn middle(mut rounds: Vec<Told>) -> Told {
-    rounds.sort_by_key(|told| told[P99]);
+    rounds.sort_by_key(|told| told[WINDOW_P99]);
     rounds[rounds.len() / 2]
 }
 

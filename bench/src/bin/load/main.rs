@@ -1,5 +1,5 @@
-//! Loads that last: a service under half of what it carries, one under all of it, and an endpoint with
-//! and without a limiter.
+//! Loads that last: a service under a third of what it carries, one under all of it, and how soon a service
+//! and an endpoint with and without a limiter answer.
 //!
 //! `cargo xtask bench load | soak | latency`, explained in `docs/performance.md`.
 

@@ -56,9 +56,10 @@ fn one(
     transport: Transport,
 ) -> Result<bool, Error> {
     let service = Process::start(words)?;
-    let (scheme, port) = match transport {
-        Transport::Http => ("http", service.ports().http),
-        Transport::Grpc { .. } => ("grpc", service.ports().grpc),
+    let port = service.ports().of(transport);
+    let scheme = match transport {
+        Transport::Http => "http",
+        Transport::Grpc { .. } => "grpc",
     };
     let client = Client { transport, port, connections: CONNECTIONS, keys: 100_000 };
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -158,6 +158,7 @@ pub(super) async fn run(
         seen.note(
             Err("no answer until the load was interrupted".to_owned()),
             course.due_at(number),
+            Instant::now(),
         );
     }
     let taken = course.taken.load(Ordering::Relaxed);
@@ -191,8 +192,7 @@ async fn drained(asking: &mut JoinSet<()>) {
 }
 
 /// Lets each request go when it is due. It has a thread to itself: the runtime's timers are too
-/// coarse by a millisecond, which would be counted as latency.
-/// Returns how many it let go.
+/// coarse by a millisecond, which would be counted as latency. Returns how many it let go.
 fn pace(course: &Course, count: u64) -> u64 {
     let mut released = 0;
     while released < count && !course.due.is_closed() {
@@ -234,7 +234,7 @@ async fn call(
             Ordering::Relaxed,
         );
         course.failed.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
-        seen.lock().unwrap_or_else(PoisonError::into_inner).note(answer, due_at);
+        seen.lock().unwrap_or_else(PoisonError::into_inner).note(answer, due_at, Instant::now());
         course.waiting[number].store(0, Ordering::Relaxed);
     }
 }

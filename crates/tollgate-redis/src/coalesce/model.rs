@@ -25,7 +25,7 @@ use super::batch::Batch;
 use super::lanes::{Coalescer, Place, WAITING_MAX};
 use super::seats::Waiter;
 use super::turn::{Server, Turn};
-use super::waiting::{IN_FLIGHT_MAX, Told};
+use super::waiting::{FEW_CHECKS_MAX, Told};
 use super::watch::Watch;
 use crate::key::HashSlot;
 
@@ -153,7 +153,7 @@ impl Model {
     fn send(&self, keys: impl Iterator<Item = String>) -> usize {
         self.server.lock().under_way += 1;
         let mut calls = self.server.lock();
-        assert!(calls.under_way <= IN_FLIGHT_MAX, "{} calls", calls.under_way);
+        assert!(calls.under_way <= FEW_CHECKS_MAX, "{} calls", calls.under_way);
         calls.under_way -= 1;
         let first = calls.sent.len();
         calls.sent.extend(keys);
@@ -185,7 +185,7 @@ impl Model {
     }
 
     /// Takes all turns that there are.
-    fn turns(self: &Shared) -> [Turn<Self>; IN_FLIGHT_MAX] {
+    fn turns(self: &Shared) -> [Turn<Self>; FEW_CHECKS_MAX] {
         std::array::from_fn(|_| match self.place("first", 0, &Context::from_waker(Waker::noop())) {
             Place::First(turn) => turn,
             _ => panic!("no turn is left"),
@@ -390,7 +390,7 @@ fn turns_that_end_late_end_those_of_nobody_else() {
         let late = beside(&model, move |_| drop(late));
         drop(later);
         late.join().unwrap();
-        assert_eq!(model.coalescer.count(), (0, vec![IN_FLIGHT_MAX]));
+        assert_eq!(model.coalescer.count(), (0, vec![FEW_CHECKS_MAX]));
         drop(in_time);
         let _ = model.end();
     });

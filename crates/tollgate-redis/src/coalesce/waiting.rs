@@ -18,11 +18,11 @@ use super::watch::Watched;
 const CHARGES_APART_MIN: usize = if cfg!(test) { 2 } else { 16 };
 
 /// How many checks are in flight at most if small calls go beside each other.
-pub(super) const IN_FLIGHT_MAX: usize = if cfg!(test) { 2 } else { 8 };
+pub(super) const FEW_CHECKS_MAX: usize = if cfg!(test) { 2 } else { 8 };
 
 /// How many calls are in flight if one of many charges is: while the server works on one, the other is on its
 /// way.
-const LARGE_MAX: usize = 2;
+const LARGE_CALLS_MAX: usize = 2;
 
 /// What one who waited is told.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) turn: u64,
+    /// How many checks go in the call.
     pub(super) checks: usize,
     /// When the call that it makes is over.
     pub(super) deadline: Instant,
@@ -83,13 +84,13 @@ impl Lane {
     /// Whether a check goes at once, if nobody waits.
     pub(super) fn may_call(&self, pace: &mut Pace, now: Instant) -> bool {
         let are_few = pace.admits(now);
-        self.in_flight.is_empty() || (are_few && self.checks_in_flight() < IN_FLIGHT_MAX)
+        self.in_flight.is_empty() || (are_few && self.checks_in_flight() < FEW_CHECKS_MAX)
     }
 
     /// Whether those who wait go beside the calls in flight, of which there are none if they took too long.
     /// A few do not: with those who come until one of these is answered they cost the server one call.
     pub(super) fn may_call_beside(&self) -> bool {
-        self.in_flight.is_empty() || (self.are_many() && self.in_flight.len() < LARGE_MAX)
+        self.in_flight.is_empty() || (self.are_many() && self.in_flight.len() < LARGE_CALLS_MAX)
     }
 
     /// Whether those who wait go when the call in flight at `place` has ended.
@@ -98,8 +99,8 @@ impl Lane {
         let ended = self.in_flight.get(place).map_or(0, |ended| ended.checks);
         !self.is_empty()
             && (others == 0
-                || (self.are_many() && others < LARGE_MAX)
-                || (self.checks_in_flight() - ended < IN_FLIGHT_MAX && pace.admits(now)))
+                || (self.are_many() && others < LARGE_CALLS_MAX)
+                || (self.checks_in_flight() - ended < FEW_CHECKS_MAX && pace.admits(now)))
     }
 
     fn checks_in_flight(&self) -> usize {

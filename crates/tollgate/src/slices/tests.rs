@@ -42,6 +42,27 @@ fn a_key_with_little_traffic_stays_strict_by_itself() {
 }
 
 #[test]
+fn what_is_held_is_spent_under_its_quota_only_and_a_lack_is_not_noted() {
+    let (slices, start) = (held(), Instant::now());
+    let [quota, other] = [1_000, 1_001].map(|burst| Quota::new("1000/s".parse().unwrap(), burst));
+    let take = |quota: &Quota, cost, step| {
+        let taken = slices.take_held("a", quota, Cost::new(cost), start + ms(step));
+        taken.map(|(allow, debit)| (allow.remaining, debit.map(|(_, terms)| terms)))
+    };
+    let (quota, other) = (quota.unwrap(), other.unwrap());
+    // However often it is asked, a key of which nothing is held does not become a hot one.
+    (0..200).for_each(|step| assert_eq!(take(&quota, 1, step), None));
+    assert!(!slices.leftovers(None, start + ms(200)).1, "nothing is known of it");
+    heat(&slices, start);
+    slices.debited("a", 3, Ok(500), start + ms(200));
+    assert_eq!(take(&other, 1, 201), None);
+    assert_eq!(take(&quota, 4, 201), None);
+    assert_eq!(take(&quota, 2, 201), Some((501, Some(terms()))), "the next slice is due");
+    assert_eq!(take(&quota, 1, 201), Some((500, None)), "its debit is under way");
+    assert_eq!(take(&quota, 1, 201), None);
+}
+
+#[test]
 fn a_slice_is_spent_by_its_units_and_only_until_it_ends() {
     let (slices, start) = (held(), Instant::now());
     heat(&slices, start);
