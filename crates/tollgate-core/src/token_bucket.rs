@@ -90,6 +90,12 @@ pub struct Decided<'a> {
 }
 
 impl Decided<'_> {
+    /// Tells whether the cost was denied.
+    #[inline(always)]
+    pub const fn is_deny(&self) -> bool {
+        self.delay.is_none()
+    }
+
     /// Returns the decision.
     #[inline(always)]
     pub fn decision(self) -> Decision {

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use tollgate_core::{Bucket, Charge, Decided, JudgedBucket, Quota, State, Timestamp};
 
-use crate::key_hash::Key;
+use crate::key_hash::{CHECK, Key};
 use crate::quotas::{QuotaId, Quotas};
 use crate::shelf::{Item, WindBack};
-
-/// The bits of a check that are kept. The number of the quota takes the place of the others.
-const CHECK: u64 = !0xFFFF;
 
 /// A stored bucket. Two share a cache line.
 ///
@@ -40,7 +37,7 @@ pub(crate) enum Spent {
 impl KeptBucket {
     /// Makes what is kept of a bucket at a key, under a quota that has counted it.
     pub(crate) fn new(key: Key<'_>, quota: QuotaId, bucket: &Bucket) -> Self {
-        let check_and_quota = NonZeroU64::from(NonZeroU16::from(quota)) | (key.check & CHECK);
+        let check_and_quota = NonZeroU64::from(NonZeroU16::from(quota)) | key.kept_check();
         Self { hash: key.hash, check_and_quota, level: bucket.level, ts: bucket.ts }
     }
 
@@ -53,6 +50,12 @@ impl KeptBucket {
     #[inline(always)]
     pub(crate) fn quota(&self) -> Option<QuotaId> {
         NonZeroU16::new(self.check_and_quota.get() as u16).map(QuotaId::from)
+    }
+
+    /// Returns all but the number of the quota: the hash and the check of the key, the level, and when
+    /// it was that.
+    pub(crate) const fn words(&self) -> [u64; 4] {
+        [self.hash, self.check_and_quota.get() & CHECK, self.level, self.ts.as_micros()]
     }
 
     pub(crate) fn state(&self, quotas: &Quotas) -> Option<State> {

@@ -17,6 +17,18 @@ pub(crate) struct Key<'a> {
     pub(crate) text: &'a str,
 }
 
+/// The bits of a check that are kept beside a hash. The number of a quota takes the place of the
+/// others.
+pub(crate) const CHECK: u64 = !0xFFFF;
+
+impl Key<'_> {
+    /// Returns the bits of the check that are kept.
+    #[inline(always)]
+    pub(crate) const fn kept_check(&self) -> u64 {
+        self.check & CHECK
+    }
+}
+
 /// Hashes keys by two seeds of each store, which nobody outside knows: nobody can aim keys at one
 /// shard, or find two that are taken for one.
 #[derive(Clone, Debug)]

@@ -54,7 +54,8 @@
 //! reads, decides and writes, and unlocks them: concurrent checks equal some serial order (G6), several
 //! charges are spent together or not at all (G7), and checks cannot deadlock. A check of one stored key
 //! takes one lock and allocates nothing, unless a sliding window or a concurrency limit has more to
-//! remember.
+//! remember. The bucket that was denied last in its shard is denied without the lock: the shard posts a copy of it, which whoever
+//! changes anything there withdraws before it lets go of its locks.
 //!
 //! # The cap
 //!
@@ -128,6 +129,7 @@ mod exact;
 mod kept;
 mod kept_bucket;
 mod key_hash;
+mod last_denied;
 mod queue;
 mod quotas;
 mod room;

@@ -47,7 +47,7 @@ pub(crate) struct Refill {
 
 impl Refill {
     #[inline(always)]
-    const fn of(quota: &Quota) -> Self {
+    pub(crate) const fn of(quota: &Quota) -> Self {
         Self {
             scale: quota.scale(),
             units_per_tick: quota.units_per_tick(),
@@ -59,6 +59,13 @@ impl Refill {
     #[inline(always)]
     pub(crate) fn is_of(&self, quota: &Quota) -> bool {
         *self == Self::of(quota)
+    }
+
+    /// Returns all that it says.
+    #[inline(always)]
+    pub(crate) const fn words(&self) -> [u64; 3] {
+        let size = (self.burst as u64) << 32 | self.tick_us as u64;
+        [self.scale, self.units_per_tick, size]
     }
 
     /// Returns when the bucket that had `level` at `ts` is full, in microseconds since the epoch, at
@@ -74,8 +81,15 @@ impl Refill {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     refill: Refill,
-    hash: u64,
-    buckets: usize,
+    hash: u32,
+    buckets: u32,
+}
+
+impl Entry {
+    /// Spreads half of a hash over the bits of a whole one, for the table takes those at both ends.
+    const fn table_hash(&self) -> u64 {
+        (self.hash as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
 }
 
 /// The quotas of a shard.
@@ -106,16 +120,17 @@ impl Quotas {
     /// Counts one more bucket under a quota. `None` if all numbers are taken by others.
     pub(crate) fn enter(&mut self, quota: &Quota, hasher: &KeyHasher) -> Option<QuotaId> {
         let refill = Refill::of(quota);
-        let hash = hasher.hash_one(refill);
+        let entry = Entry { refill, hash: hasher.hash_one(refill) as u32, buckets: 1 };
+        let hash = entry.table_hash();
         let Self { entries, numbers } = self;
         let numbers = numbers.get_or_insert_default();
         let is_it = |id: &QuotaId| entries.get(id.index()).is_some_and(|e| e.refill == refill);
         let known = numbers.used.find(hash, is_it).and_then(|slot| numbers.used.at(slot)).copied();
         if let Some(id) = known {
-            entries.get_mut(id.index())?.buckets += 1;
+            let entry = entries.get_mut(id.index())?;
+            entry.buckets = entry.buckets.checked_add(1)?;
             return Some(id);
         }
-        let entry = Entry { refill, hash, buckets: 1 };
         let id = match numbers.free.pop() {
             Some(id) => {
                 *entries.get_mut(id.index())? = entry;
@@ -139,7 +154,7 @@ impl Quotas {
         if entry.buckets > 0 {
             return;
         }
-        if let Some(slot) = numbers.used.find(entry.hash, |other| *other == id) {
+        if let Some(slot) = numbers.used.find(entry.table_hash(), |other| *other == id) {
             numbers.used.remove(slot);
         }
         numbers.free.push(id);
@@ -151,7 +166,7 @@ impl Quotas {
 }
 
 fn hash_of(entries: &[Entry], id: QuotaId) -> u64 {
-    entries.get(id.index()).map_or(0, |entry| entry.hash)
+    entries.get(id.index()).map_or(0, Entry::table_hash)
 }
 
 impl Shared for Quotas {

@@ -9,6 +9,7 @@ use tollgate_core::{
 use crate::exact::Exact;
 use crate::kept_bucket::{KeptBucket, Spent};
 use crate::key_hash::{Key, KeyHasher};
+use crate::quotas::Refill;
 use crate::room::Count;
 use crate::shelf::{Item, Settled, Shelf};
 
@@ -38,6 +39,8 @@ pub(crate) struct Refilling<'a> {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Shard {
+    /// The hash of the key that was denied last.
+    denied_hash: u64,
     buckets: Shelf<KeptBucket>,
     /// Few shards have any, and the others are smaller without.
     exact: Option<Box<Exact>>,
@@ -94,6 +97,17 @@ impl Shard {
             self.buckets.put_forward(slot);
         }
         Some((decided, spent))
+    }
+
+    /// Notes that a key was denied, and returns its bucket and quota if it was the last one that was.
+    #[inline(always)]
+    pub(crate) fn note_denied(&mut self, key: Key<'_>) -> Option<(&KeptBucket, &Refill)> {
+        if self.denied_hash != key.hash {
+            self.denied_hash = key.hash;
+            return None;
+        }
+        let kept = self.buckets.at(self.find_bucket(key)?)?;
+        Some((kept, self.buckets.shared().refill(kept.quota()?)?))
     }
 
     /// Judges a charge as [`spend_known`](Self::spend_known) does, and tells the slot of its bucket.

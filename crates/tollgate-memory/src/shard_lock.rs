@@ -7,6 +7,7 @@ use tollgate_core::{Charge, Decided, JudgedBucket, Quota, Record, Ticket, Timest
 
 use crate::kept_bucket::Spent;
 use crate::key_hash::{Key, KeyHasher};
+use crate::last_denied::LastDenied;
 use crate::room::Count;
 use crate::shard::{Refilling, Shard, Slot};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -19,14 +20,19 @@ const NEWEST_SPAN_BITS: u32 = 16;
 /// The two instants beside the lock are written while it is held, and only when they change. A check
 /// that needs room reads them to pass over the shards that have none, without disturbing those who
 /// use them. A value that is out of date belongs to a change that is concurrent with the read.
+///
+/// What every check reads comes first, and what is read without the lock last.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct ShardLock {
     first_end: AtomicU64,
     /// No write since the shard was last wound back is later.
     newest_us: AtomicU64,
     shard: Mutex<Shard>,
+    last_denied: LastDenied,
 }
+
+const _: () = assert!(cfg!(loom) || size_of::<ShardLock>() == 256);
 
 impl ShardLock {
     pub(crate) fn new() -> Self {
@@ -34,12 +40,25 @@ impl ShardLock {
             first_end: AtomicU64::new(u64::MAX),
             newest_us: AtomicU64::new(0),
             shard: Mutex::new(Shard::default()),
+            last_denied: LastDenied::new(),
         }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
         Locked { lock: self, shard: self.shard.lock(), is_reordered: false }
+    }
+
+    /// Decides a charge without the lock as [`LastDenied::deny`] does.
+    #[inline(always)]
+    pub(crate) fn deny_as_last<'q>(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'q>,
+        max_clock_skew: Duration,
+        now: Timestamp,
+    ) -> Option<Decided<'q>> {
+        self.last_denied.deny(key, charge, max_clock_skew, now)
     }
 
     /// Tells whether a bucket may be full, or a record ended, by `ended_by`.
@@ -92,8 +111,14 @@ impl Locked<'_> {
     ) -> Option<(Decided<'q>, bool)> {
         let (decided, spent) = self.shard.spend_known(key, charge, max_clock_skew, now)?;
         if spent == Spent::Nothing {
+            if decided.is_deny()
+                && let Some((kept, refill)) = self.shard.note_denied(key)
+            {
+                self.lock.last_denied.post(kept, refill);
+            }
             return Some((decided, false));
         }
+        self.will_change();
         self.lock.note_write(now);
         self.is_reordered |= spent == Spent::OutOfOrder;
         Some((decided, true))
@@ -111,13 +136,22 @@ impl Locked<'_> {
     ) -> Option<(Decided<'q>, Spent)> {
         let (decided, spent) = self.shard.carry_out(judged, quota, spends)?;
         if spent != Spent::Nothing {
+            self.will_change();
             self.lock.note_write(now);
         }
         Some((decided, spent))
     }
 
+    /// Withdraws what those read who do not lock. It comes before the lock of any shard is let go to
+    /// which a request writes, so that nobody sees a part of what it writes (G7).
+    #[inline(always)]
+    fn will_change(&self) {
+        self.lock.last_denied.withdraw();
+    }
+
     /// Puts a bucket to its place in the order as [`Shard::put_forward`] does.
     pub(crate) fn put_forward(&mut self, key: Key<'_>) {
+        self.will_change();
         self.is_reordered = true;
         self.shard.put_forward(key);
     }
@@ -131,6 +165,7 @@ impl Locked<'_> {
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
+        self.will_change();
         self.lock.note_write(now);
         self.is_reordered |= self.shard.edit(bucket, refilling, hasher);
     }
@@ -143,6 +178,7 @@ impl Locked<'_> {
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
+        self.will_change();
         self.lock.note_write(now);
         self.is_reordered = true;
         self.shard.store_record(key, record, now, hasher);
@@ -150,6 +186,7 @@ impl Locked<'_> {
 
     /// Removes everything, and returns how many buckets and records there were.
     pub(crate) fn clear(&mut self) -> Count {
+        self.will_change();
         self.is_reordered = true;
         self.lock.newest_us.store(0, Ordering::Relaxed);
         self.shard.clear()
@@ -157,6 +194,7 @@ impl Locked<'_> {
 
     /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.
     pub(crate) fn wind_back(&mut self, now: Timestamp, max_clock_skew: Duration) {
+        self.will_change();
         self.is_reordered = true;
         self.shard.wind_back(now, max_clock_skew);
         let newest = now.saturating_add(max_clock_skew).as_micros();
@@ -175,6 +213,7 @@ impl Deref for Locked<'_> {
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Shard {
+        self.will_change();
         self.is_reordered = true;
         &mut self.shard
     }

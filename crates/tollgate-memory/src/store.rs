@@ -170,6 +170,12 @@ impl MemoryStore {
         check_key(charge)?;
         let key = self.key(charge.key);
         let near = self.shard_of(key.hash);
+        if operation == Operation::Spend
+            && let Some(decided) =
+                self.shards[near].deny_as_last(key, charge, self.max_clock_skew, now)
+        {
+            return Ok(decided.decision());
+        }
         let mut shard = self.shards[near].lock();
         if operation == Operation::Spend
             && let Some((decided, is_spent)) =

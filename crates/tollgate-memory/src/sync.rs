@@ -2,7 +2,7 @@
 //! `cfg(loom)` those of the model checker.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use loom::sync::MutexGuard;
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// A mutex of the model checker with the interface of `parking_lot`'s.
 #[cfg(loom)]

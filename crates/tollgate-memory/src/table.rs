@@ -29,8 +29,9 @@ const TAIL_MAX: usize = 32;
 pub(crate) struct Table<T> {
     tags: Box<[u8]>,
     slots: Box<[Option<T>]>,
-    homes: usize,
-    len: usize,
+    /// A home is told by 32 bits of a hash.
+    homes: u32,
+    len: u32,
     away: Box<[u8]>,
 }
 
@@ -57,6 +58,7 @@ const fn marks(group: u64, tag: u8) -> u64 {
 impl<T> Table<T> {
     fn with_homes(homes: usize) -> Self {
         let slots = homes + (homes / 4 + 2).min(TAIL_MAX);
+        let homes = u32::try_from(homes).unwrap_or(u32::MAX);
         Self {
             tags: vec![EMPTY; slots + GROUP].into(),
             slots: (0..slots).map(|_| None).collect(),
@@ -67,12 +69,16 @@ impl<T> Table<T> {
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    const fn homes(&self) -> usize {
+        self.homes as usize
     }
 
     #[inline]
-    const fn home(&self, hash: u64) -> usize {
-        (((hash & 0xFFFF_FFFF) * self.homes as u64) >> 32) as usize
+    fn home(&self, hash: u64) -> usize {
+        (((hash & 0xFFFF_FFFF) * u64::from(self.homes)) >> 32) as usize
     }
 
     #[inline]
@@ -119,14 +125,18 @@ impl<T> Table<T> {
 
     /// Adds an item that is not there yet. `hash_of` tells the hashes of those that are.
     pub(crate) fn insert(&mut self, hash: u64, item: T, hash_of: &impl Fn(&T) -> u64) {
-        if (self.len + 1) * 20 > self.homes * 17 {
-            self.resize((self.homes * 6 / 5).max(self.homes + HOMES_MIN), hash_of);
+        if (self.len() + 1) * 20 > self.homes() * 17 {
+            self.grow(hash_of);
         }
         let mut item = item;
         while let Err(refused) = self.put(hash, item) {
             item = refused;
-            self.resize((self.homes * 6 / 5).max(self.homes + HOMES_MIN), hash_of);
+            self.grow(hash_of);
         }
+    }
+
+    fn grow(&mut self, hash_of: &impl Fn(&T) -> u64) {
+        self.resize((self.homes() * 6 / 5).max(self.homes() + HOMES_MIN), hash_of);
     }
 
     /// Puts an item into the first empty slot from its home, unless there is none near enough.
@@ -169,8 +179,8 @@ impl<T> Table<T> {
 
     /// Gives memory back if most of the table is empty.
     pub(crate) fn tidy(&mut self, hash_of: &impl Fn(&T) -> u64) {
-        if self.homes > 6 * HOMES_MIN && self.len < self.homes / 6 {
-            self.resize(self.len * 2, hash_of);
+        if self.homes() > 6 * HOMES_MIN && self.len() < self.homes() / 6 {
+            self.resize(self.len() * 2, hash_of);
         }
     }
 

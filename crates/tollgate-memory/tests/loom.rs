@@ -42,11 +42,11 @@ fn is_allowed(decisions: Result<Decisions, StoreError>) -> bool {
 }
 
 /// Runs `one` and `other` at the same time and returns what they return.
-fn both<T: 'static>(
+fn both<T: 'static, U>(
     store: &Arc<MemoryStore>,
     one: impl FnOnce(&MemoryStore) -> T + 'static,
-    other: impl FnOnce(&MemoryStore) -> T,
-) -> (T, T) {
+    other: impl FnOnce(&MemoryStore) -> U,
+) -> (T, U) {
     let shared = Arc::clone(store);
     let thread = thread::spawn(move || one(&shared));
     let other = other(store);
@@ -166,6 +166,87 @@ fn g7_opposite_orders_of_known_keys_neither_deadlock_nor_spend_in_part() {
             !is_allowed(spend(&store, &[a], 2, NOW)) && !is_allowed(spend(&store, &[b], 2, NOW))
         );
     });
+}
+
+/// Denies the bucket of a key twice, so that it can be denied without the lock.
+fn deny_twice(store: &MemoryStore, key: &str) {
+    for _ in 0..2 {
+        assert!(!is_allowed(spend(store, &[key], 1, NOW)));
+    }
+}
+
+fn refund(store: &MemoryStore, keys: &[&str]) {
+    let quota = quota("1/hour", 1);
+    let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
+    assert!(is_allowed(store.decide(Operation::Refund, &charges, NOW)));
+}
+
+#[test]
+fn g6_who_gave_a_unit_back_is_not_denied_by_what_was_before() {
+    loom::model(|| {
+        let store = store(10);
+        assert!(is_allowed(spend(&store, &["a"], 1, NOW)));
+        deny_twice(&store, "a");
+        let (one, other) = both(
+            &store,
+            |store| {
+                refund(store, &["a"]);
+                is_allowed(spend(store, &["a"], 1, NOW))
+            },
+            |store| is_allowed(spend(store, &["a"], 1, NOW)),
+        );
+        assert!(one != other, "{one} {other}");
+    });
+}
+
+#[test]
+fn g7_who_has_seen_one_bucket_of_a_refund_sees_the_other_without_the_lock() {
+    // Whichever of them is unlocked first.
+    for is_swapped in [false, true] {
+        loom::model(move || {
+            let store = store(10);
+            let (a, b) = keys_of_two_shards(&store);
+            let (first, second) = if is_swapped { (b, a) } else { (a, b) };
+            assert!(is_allowed(spend(&store, &[a, b], 1, NOW)));
+            deny_twice(&store, a);
+            deny_twice(&store, b);
+            let take = |store: &MemoryStore, key| is_allowed(spend(store, &[key], 1, NOW));
+            let ((), (first, second)) = both(
+                &store,
+                move |store| refund(store, &[a, b]),
+                move |store| (take(store, first), take(store, second)),
+            );
+            assert!(second || !first);
+        });
+    }
+}
+
+#[test]
+fn g6_who_is_denied_without_the_lock_never_reads_parts_of_two_buckets() {
+    // The one that was there, and the one that takes its place.
+    for is_new in [false, true] {
+        loom::model(move || {
+            let store = store(10);
+            let b = ["b", "c", "d", "e", "f"].into_iter().find(|b| store.is_same_shard("a", b));
+            let b = b.unwrap();
+            // The quota of both is the same, but "a" has two units left and "b" none.
+            let left = |key, cost| {
+                move |store: &MemoryStore| {
+                    let (quota, cost) = (quota("1/hour", 3), Cost::new(cost));
+                    let charge = Charge::new(key, &quota, cost);
+                    store.decide_one(Operation::Spend, &charge, NOW).unwrap().remaining()
+                }
+            };
+            assert_eq!((left("a", 1)(&store), left(b, 3)(&store)), (2, 0));
+            (0..2).for_each(|_| assert_eq!(left("a", 3)(&store), 2));
+            let post = move |store: &MemoryStore| {
+                (0..2).for_each(|_| assert_eq!(left(b, 3)(store), 0));
+            };
+            let (key, expected) = if is_new { (b, 0) } else { ("a", 2) };
+            let ((), seen) = both(&store, post, left(key, 3));
+            assert_eq!(seen, expected);
+        });
+    }
 }
 
 /// Tells which of two requests was decided and checks that it was allowed, and the other one refused.

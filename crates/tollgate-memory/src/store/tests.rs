@@ -7,6 +7,7 @@ use super::*;
 
 mod algorithms;
 mod bounded_work;
+mod denials;
 mod records;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
