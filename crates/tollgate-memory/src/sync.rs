@@ -23,6 +23,10 @@ impl<T> Mutex<T> {
         Self(loom::sync::Mutex::new(value))
     }
 
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
