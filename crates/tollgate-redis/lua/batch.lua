@@ -22,7 +22,7 @@ if is_servers_time then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local now_ms = (now - fmod(now, 1000)) / 1000
+local now_ms, now_text = (now - fmod(now, 1000)) / 1000, format(DIGITS, now)
 
 local quotas, arg_at = {}, 5
 for number = 1, tonumber(ARGV[4]) do
@@ -78,7 +78,7 @@ local function write(key, quota, level, ts, expires)
   local ticks = ceil((quota.level_max - level) / quota.units_per_tick)
   local full_ms = ceil((ticks * quota.tick_us + (ts - now)) / 1000)
   local ttl_ms = full_ms + TTL_MARGIN_MS
-  local level_text, ts_text = format(DIGITS, level), format(DIGITS, ts)
+  local level_text, ts_text = format(DIGITS, level), ts == now and now_text or format(DIGITS, ts)
   if is_servers_time then
     if (expires and tonumber(expires) or 0) >= now_ms + ttl_ms then
       call('HSET', key, 'level', level_text, 'ts', ts_text)
@@ -97,7 +97,7 @@ local function write(key, quota, level, ts, expires)
   call('PEXPIRE', key, format('%.0f', ttl_ms))
 end
 
-local states, touched, reply, reply_at, key_at = {}, {}, { format(DIGITS, now) }, 2, 1
+local states, touched, reply, reply_at, key_at = {}, {}, { now_text }, 2, 1
 local own, needs = {}, {}
 local args = #ARGV
 
