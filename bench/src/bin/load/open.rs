@@ -40,10 +40,11 @@ impl OpenLoop {
         duration: Duration,
     ) -> Result<Self, Error> {
         let child = Command::new(tollgate)
-            .args(["bench", url, "path=/login", "method=POST", "--json", "/dev/stdout"])
+            .args(["bench", url, "path=/login", "method=POST", "--json", "-"])
             .args(["--rate", &rate.to_string(), "--connections", &connections.to_string()])
             .args(["--duration", &format!("{}s", duration.as_secs())])
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn();
         let child = child.map_err(|error| format!("{}: {error}", tollgate.display()))?;
         Ok(Self { child })
@@ -52,12 +53,11 @@ impl OpenLoop {
     /// Waits until all is answered.
     pub(crate) fn ended(self) -> Result<Report, Error> {
         let output = self.child.wait_with_output()?;
-        // The table comes after the figures.
-        let mut figures = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-        let report: Report = figures.next().ok_or("the load could not be put on")??;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: Report = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("the load could not be put on: {error}\n{said}"))?;
         if report.errors > 0 {
-            let table = &output.stdout[figures.byte_offset()..];
-            eprintln!("{}", String::from_utf8_lossy(table));
+            eprintln!("{said}");
         }
         Ok(report)
     }
