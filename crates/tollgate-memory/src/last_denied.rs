@@ -15,6 +15,10 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// under which anything was changed. Where the copy still stands after it was read, the bucket was as it
 /// says in the meantime, and a denial, which changes nothing, is decided by it as under the lock (G6).
 /// Those who are denied write nothing, so that threads do not pass a line between them for it.
+///
+/// Withdrawals and the reads of the version are in one order that all threads agree upon. Otherwise of
+/// two threads that each change one bucket and are denied another, each could miss what the other did.
+/// The model checker knows such an order of fences, but not of what is in between.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LastDenied {
@@ -62,7 +66,10 @@ impl LastDenied {
     /// Reads what is posted as of one instant. `None` if it is of another hash, or has changed.
     #[inline(always)]
     fn read(&self, hash: u64) -> Option<[u64; WORDS]> {
-        let version = self.version.load(Ordering::Acquire);
+        if cfg!(loom) {
+            fence(Ordering::SeqCst);
+        }
+        let version = self.version.load(Ordering::SeqCst);
         let [first, ..] = &self.words;
         if !version.is_multiple_of(2) || first.load(Ordering::Relaxed) != hash {
             return None;
@@ -89,7 +96,10 @@ impl LastDenied {
     pub(crate) fn withdraw(&self) {
         // The model checker passes over schedules between a load and a store of one thread.
         if cfg!(loom) || self.version.load(Ordering::Relaxed).is_multiple_of(2) {
-            self.version.fetch_or(1, Ordering::Relaxed);
+            self.version.fetch_or(1, Ordering::SeqCst);
+        }
+        if cfg!(loom) {
+            fence(Ordering::SeqCst);
         }
     }
 }

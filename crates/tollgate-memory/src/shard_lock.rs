@@ -165,8 +165,8 @@ impl Locked<'_> {
         Some((decided, spent))
     }
 
-    /// Withdraws what those read who do not lock. It comes before the lock of any shard is let go to
-    /// which a request writes, so that nobody sees a part of what it writes (G7).
+    /// Withdraws what those read who do not lock, for a bucket changes. It comes before the lock of any
+    /// shard is let go to which a request writes, so that nobody sees a part of what it writes (G7).
     #[inline(always)]
     fn will_change(&self) {
         self.lock.last_denied.withdraw();
@@ -174,7 +174,6 @@ impl Locked<'_> {
 
     /// Puts a bucket to its place in the order as [`Shard::put_forward`] does.
     pub(crate) fn put_forward(&mut self, key: Key<'_>) {
-        self.will_change();
         self.is_reordered = true;
         self.shard.put_forward(key);
     }
@@ -201,7 +200,6 @@ impl Locked<'_> {
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
-        self.will_change();
         self.lock.note_write(now);
         self.is_reordered = true;
         self.shard.store_record(key, record, now, hasher);

@@ -200,6 +200,26 @@ fn g6_who_gave_a_unit_back_is_not_denied_by_what_was_before() {
 }
 
 #[test]
+fn g6_two_threads_that_give_back_a_unit_are_not_both_denied_that_of_the_other() {
+    loom::model(|| {
+        let store = store(10);
+        let (a, b) = keys_of_two_shards(&store);
+        for key in [a, b] {
+            assert!(is_allowed(spend(&store, &[key], 1, NOW)));
+            deny_twice(&store, key);
+        }
+        let give_and_take = |give, take| {
+            move |store: &MemoryStore| {
+                refund(store, &[give]);
+                is_allowed(spend(store, &[take], 1, NOW))
+            }
+        };
+        let (one, other) = both(&store, give_and_take(a, b), give_and_take(b, a));
+        assert!(one || other);
+    });
+}
+
+#[test]
 fn g7_who_has_seen_one_bucket_of_a_refund_sees_the_other_without_the_lock() {
     // Whichever of them is unlocked first.
     for is_swapped in [false, true] {

@@ -73,7 +73,7 @@ fn g4_a_denial_that_repairs_a_clock_step_takes_the_lock() {
 #[test]
 fn whatever_changes_the_shard_withdraws_what_is_posted() {
     type Change = fn(&MemoryStore, &Quota);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 7] = [
         ("a refund", |store, quota| {
             let charge = Charge::new("a", quota, Cost::ONE);
             assert!(store.decide_one(Operation::Refund, &charge, START).unwrap().is_allow());
@@ -85,6 +85,10 @@ fn whatever_changes_the_shard_withdraws_what_is_posted() {
         ("eviction", |store, _| assert_eq!(store.evict_full(after(seconds(3))), 2)),
         ("a spending", |store, quota| {
             assert!(spend(store, "a", quota, 1, after(seconds(1))).unwrap().is_allow());
+        }),
+        ("taking what there is", |store, quota| {
+            let charge = Charge::new("a", quota, Cost::ONE);
+            store.decide_one(Operation::Take, &charge, after(seconds(1))).map(|_| ()).unwrap();
         }),
         ("a spending in two", |store, quota| {
             let charges = ["a", "b"].map(|key| Charge::new(key, quota, Cost::ONE));
@@ -102,6 +106,20 @@ fn whatever_changes_the_shard_withdraws_what_is_posted() {
         change(&store, &quota);
         assert!(!is_posted(&store, "a", &quota, 1, START), "{what}");
     }
+}
+
+#[test]
+fn g4_what_a_full_store_moves_back_after_a_clock_step_is_withdrawn() {
+    let quota = quota("1/s", 2);
+    let store = at_most(1);
+    assert!(spend(&store, "a", &quota, 2, START).unwrap().is_allow());
+    (0..2).for_each(|_| assert!(spend(&store, "a", &quota, 1, START).unwrap().is_deny()));
+    assert!(is_posted(&store, "a", &quota, 1, START));
+    let before = Timestamp::from_micros(START.as_micros() - 10_000_000);
+    assert!(spend(&store, "b", &quota, 1, before).unwrap_err().is_full());
+    assert_eq!(stored_bucket(&store, "a").unwrap().ts, before);
+    assert!(!is_posted(&store, "a", &quota, 1, START));
+    assert!(spend(&store, "a", &quota, 2, START).unwrap().is_allow());
 }
 
 fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
