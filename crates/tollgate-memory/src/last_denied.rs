@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 ///
 /// Withdrawals and the reads of the version are in one order that all threads agree upon. Otherwise of
 /// two threads that each change one bucket and are denied another, each could miss what the other did.
-/// The model checker knows such an order of fences, but not of what is in between.
+/// The model checker knows such an order of fences only, so there one follows each withdrawal.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LastDenied {
@@ -66,9 +66,6 @@ impl LastDenied {
     /// Reads what is posted as of one instant. `None` if it is of another hash, or has changed.
     #[inline(always)]
     fn read(&self, hash: u64) -> Option<[u64; WORDS]> {
-        if cfg!(loom) {
-            fence(Ordering::SeqCst);
-        }
         let version = self.version.load(Ordering::SeqCst);
         let [first, ..] = &self.words;
         if !version.is_multiple_of(2) || first.load(Ordering::Relaxed) != hash {
