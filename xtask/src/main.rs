@@ -39,7 +39,7 @@ Usage: cargo xtask COMMAND
   bench [TOPIC...]
           compare with others side by side: memory, footprint, pauses, redis, lease, http, grpc
   bench load [--duration TIME]
-          put half of what it carries on the service, 60 s over each transport and store
+          put a third of what it carries on the service, 60 s over each transport and store
   bench soak [--duration TIME]
           put all that it carries on the service, 10 min, and see that its memory stays
   bench latency [--duration TIME]
