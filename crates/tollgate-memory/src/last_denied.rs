@@ -33,7 +33,7 @@ const _: () = assert!(cfg!(loom) || size_of::<LastDenied>() == 64);
 
 impl LastDenied {
     pub(crate) fn new() -> Self {
-        Self { version: AtomicU64::new(1), words: [const { 0 }; WORDS].map(AtomicU64::new) }
+        Self { version: AtomicU64::new(1), words: [0; WORDS].map(AtomicU64::new) }
     }
 
     /// Decides a charge to the bucket that is posted, if it denies the charge and changes nothing.
@@ -46,11 +46,8 @@ impl LastDenied {
         max_clock_skew: Duration,
         now: Timestamp,
     ) -> Option<Decided<'q>> {
-        let [hash, check, level, ts, refill @ ..] = self.read(key.hash)?;
-        if hash != key.hash
-            || check != key.kept_check()
-            || refill != Refill::of(charge.quota).words()
-        {
+        let [_, check, level, ts, refill @ ..] = self.read(key.hash)?;
+        if check != key.kept_check() || refill != Refill::of(charge.quota).words() {
             return None;
         }
         let ts = Timestamp::from_micros(ts);

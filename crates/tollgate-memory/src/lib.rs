@@ -54,8 +54,8 @@
 //! reads, decides and writes, and unlocks them: concurrent checks equal some serial order (G6), several
 //! charges are spent together or not at all (G7), and checks cannot deadlock. A check of one stored key
 //! takes one lock and allocates nothing, unless a sliding window or a concurrency limit has more to
-//! remember. The bucket that was denied last in its shard is denied without the lock: the shard posts a copy of it, which whoever
-//! changes anything there withdraws before it lets go of its locks.
+//! remember. A bucket that is denied twice in a row, with none of its shard in between, is denied without the
+//! lock from then on: the shard posts a copy of it, which whoever changes anything there withdraws before letting go of its locks.
 //!
 //! # The cap
 //!

@@ -72,16 +72,10 @@ impl ShardLock {
         self.shard.lock()
     }
 
-    /// Decides a charge without the lock as [`LastDenied::deny`] does.
+    /// Returns what is told without the lock of the bucket that was denied last.
     #[inline(always)]
-    pub(crate) fn deny_as_last<'q>(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'q>,
-        max_clock_skew: Duration,
-        now: Timestamp,
-    ) -> Option<Decided<'q>> {
-        self.last_denied.deny(key, charge, max_clock_skew, now)
+    pub(crate) const fn last_denied(&self) -> &LastDenied {
+        &self.last_denied
     }
 
     /// Tells whether a bucket may be full, or a record ended, by `ended_by`.
@@ -141,7 +135,7 @@ impl Locked<'_> {
             }
             return Some((decided, false));
         }
-        self.will_change();
+        self.withdraw_denied();
         self.lock.note_write(now);
         self.is_reordered |= spent == Spent::OutOfOrder;
         Some((decided, true))
@@ -159,16 +153,16 @@ impl Locked<'_> {
     ) -> Option<(Decided<'q>, Spent)> {
         let (decided, spent) = self.shard.carry_out(judged, quota, spends)?;
         if spent != Spent::Nothing {
-            self.will_change();
+            self.withdraw_denied();
             self.lock.note_write(now);
         }
         Some((decided, spent))
     }
 
-    /// Withdraws what those read who do not lock, for a bucket changes. It comes before the lock of any
+    /// Withdraws what those read who do not lock, since a bucket changes. It comes before the lock of any
     /// shard is let go to which a request writes, so that nobody sees a part of what it writes (G7).
     #[inline(always)]
-    fn will_change(&self) {
+    fn withdraw_denied(&self) {
         self.lock.last_denied.withdraw();
     }
 
@@ -187,7 +181,7 @@ impl Locked<'_> {
         now: Timestamp,
         hasher: &KeyHasher,
     ) {
-        self.will_change();
+        self.withdraw_denied();
         self.lock.note_write(now);
         self.is_reordered |= self.shard.edit(bucket, refilling, hasher);
     }
@@ -207,7 +201,7 @@ impl Locked<'_> {
 
     /// Removes everything, and returns how many buckets and records there were.
     pub(crate) fn clear(&mut self) -> Count {
-        self.will_change();
+        self.withdraw_denied();
         self.is_reordered = true;
         self.lock.newest_us.store(0, Ordering::Relaxed);
         self.shard.clear()
@@ -215,7 +209,7 @@ impl Locked<'_> {
 
     /// Moves what a clock step has left in the future back, as [`Shard::wind_back`] does.
     pub(crate) fn wind_back(&mut self, now: Timestamp, max_clock_skew: Duration) {
-        self.will_change();
+        self.withdraw_denied();
         self.is_reordered = true;
         self.shard.wind_back(now, max_clock_skew);
         let newest = now.saturating_add(max_clock_skew).as_micros();
@@ -234,7 +228,7 @@ impl Deref for Locked<'_> {
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Shard {
-        self.will_change();
+        self.withdraw_denied();
         self.is_reordered = true;
         &mut self.shard
     }

@@ -172,7 +172,7 @@ impl MemoryStore {
         let near = self.shard_of(key.hash);
         if operation == Operation::Spend
             && let Some(decided) =
-                self.shards[near].deny_as_last(key, charge, self.max_clock_skew, now)
+                self.shards[near].last_denied().deny(key, charge, self.max_clock_skew, now)
         {
             return Ok(decided.decision());
         }

@@ -1,7 +1,5 @@
 //! Denials of the bucket that was denied last, which take no lock.
 
-use tollgate_core::Store as _;
-
 use super::*;
 
 /// Tells whether a check of `cost` would be denied without the lock.
@@ -9,7 +7,7 @@ fn is_posted(store: &MemoryStore, key: &str, quota: &Quota, cost: u64, now: Time
     let charge = Charge::new(key, quota, Cost::new(cost));
     let key = store.key(key);
     let shard = &store.shards[store.shard_of(key.hash)];
-    shard.deny_as_last(key, &charge, store.max_clock_skew, now).is_some()
+    shard.last_denied().deny(key, &charge, store.max_clock_skew, now).is_some()
 }
 
 /// A store in which a bucket of two units has none left and was denied twice.
@@ -54,8 +52,8 @@ fn a_denial_without_the_lock_tells_what_one_with_it_would() {
     assert!(!is_posted(&store, "a", &super::quota("3/s", 2), 2, START));
     assert!(!is_posted(&store, "a", &super::quota("2/s", 3), 3, START));
     assert!(!is_posted(&store, "b", &quota, 2, START));
-    let leaky = Quota::fixed_window("2/s".parse().unwrap()).unwrap();
-    assert!(!is_posted(&store, "a", &leaky, 2, START));
+    let window = Quota::fixed_window("2/s".parse().unwrap()).unwrap();
+    assert!(!is_posted(&store, "a", &window, 2, START));
 }
 
 #[test]
@@ -78,9 +76,7 @@ fn whatever_changes_the_shard_withdraws_what_is_posted() {
             let charge = Charge::new("a", quota, Cost::ONE);
             assert!(store.decide_one(Operation::Refund, &charge, START).unwrap().is_allow());
         }),
-        ("a reset", |store, _| {
-            assert!(matches!(poll_once(store.reset(&["a"])), Poll::Ready(Ok(()))));
-        }),
+        ("a reset", |store, _| store.forget(&["a"])),
         ("clearing", |store, _| store.clear()),
         ("eviction", |store, _| assert_eq!(store.evict_full(after(seconds(3))), 2)),
         ("a spending", |store, quota| {
@@ -88,7 +84,8 @@ fn whatever_changes_the_shard_withdraws_what_is_posted() {
         }),
         ("taking what there is", |store, quota| {
             let charge = Charge::new("a", quota, Cost::ONE);
-            store.decide_one(Operation::Take, &charge, after(seconds(1))).map(|_| ()).unwrap();
+            let taken = store.decide_one(Operation::Take, &charge, after(seconds(1))).unwrap();
+            assert_eq!(taken.remaining(), 0);
         }),
         ("a spending in two", |store, quota| {
             let charges = ["a", "b"].map(|key| Charge::new(key, quota, Cost::ONE));
@@ -120,10 +117,6 @@ fn g4_what_a_full_store_moves_back_after_a_clock_step_is_withdrawn() {
     assert_eq!(stored_bucket(&store, "a").unwrap().ts, before);
     assert!(!is_posted(&store, "a", &quota, 1, START));
     assert!(spend(&store, "a", &quota, 2, START).unwrap().is_allow());
-}
-
-fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
-    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]
